@@ -232,21 +232,28 @@ def _gpu(gpu: Any) -> dict[str, Any]:
 
 
 def card_of(name: str) -> dict[str, Any]:
-    """Return all fields of a cluster, a GPU or a software of the library, or of a cluster in words; empty without one.
+    """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty where it is none.
+
+    Of software with a release, what that release does: where rules ask for a precision, a host or a model, others.
 
     Raises:
-        InputError: words that make no cluster.
+        InputError: words that make no cluster, a file that cannot be read.
     """
-    from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
-    from ppsim.workload.plans.software import softwares
+    from ppsim.base.source import read_text
+    from ppsim.engine.detailed import cluster as clusters
+    from ppsim.workload.hardware.hardware import SCHEMA, gpus, machines, read_cluster, read_gpu, read_machine
+    from ppsim.workload.plans.software import read_software, softwares
 
-    known, plain = softwares(), name.lower()
-    if plain in known:
-        return asdict(known[plain])
-    if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))):
-        machine = read_machine(name)
-        return {"cluster": machine.name, **asdict(machine.cluster), "gpu": asdict(machine.gpu)}
-    return asdict(read_gpu(name)) if plain in gpus() else {}
+    plain, release, _ = name.lower().partition("@")
+    if plain in softwares():
+        version = read_software(name)
+        done = {"release": name.partition("@")[2], **version.techniques(None)} if release else asdict(version.software)
+        return {"name": plain, **done}
+    text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
+    if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))) or f'"{clusters.SCHEMA}"' in text:
+        cluster = read_cluster(name)
+        return {"cluster": name, **asdict(cluster)} | ({"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {})
+    return asdict(read_gpu(name)) if plain in gpus() or f'"{SCHEMA}"' in text else {}
 
 
 def _short(value: Any) -> str:

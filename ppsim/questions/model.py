@@ -207,11 +207,16 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
             yield from _lines(value, f"{before}{key}.")
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for number, row in enumerate(value):
-                said = ", ".join(f"{k} {v}" for k, v in row.items() if v not in (None, "", (), []))
+                said = ", ".join(f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), []))
                 yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
         elif value not in (None, "", (), [], 0, 0.0, -1):
-            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            yield Line([(f"  {before + key:<24} ", "quiet"), text], 27)
+            yield Line([(f"  {before + key:<24} ", "quiet"), _words(value)], 27)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {_words(each)}" for key, each in value.items() if each not in (None, "", (), 0, -1))
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @dataclass(frozen=True)

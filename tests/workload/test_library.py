@@ -35,7 +35,9 @@ def test_all_of_the_library_is_listed():
     ("name", "text"),
     [
         ("dgx-h100", "shared.nics_per_node     8"), ("h100", "hbm_gb_per_s             3350"), ("primus", "zb-v"),
-        ("h100x8,nvlink4,ethernet-25", "inter.gb_per_s           3.125"),
+        ("h100x8,nvlink4,ethernet-25", "inter.gb_per_s           3.125"), ("gallery/cluster.toml", "intra.gb_per_s"),
+        ("megatron-bridge@26.06", "dispatch                 hybridep"), ("gallery/two-nodes.toml", "devices_per_node"),
+        ("ppsim/workload/library/gpus/h20.toml", "memory_gib               96"),
     ],
 )  # fmt: skip
 def test_a_name_of_the_library_shows_its_fields(name, text):
