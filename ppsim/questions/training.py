@@ -141,6 +141,7 @@ def _timed(
 ) -> dict[str, Any]:
     """Add times to the stages, and return those of a step."""
     from ppsim.core.ops import Kind
+    from ppsim.questions.plan_run import run_line
     from ppsim.workload.cost.costs import copy_seconds, stage_costs, step_time
     from ppsim.workload.hardware.efficiency import efficiency_of
     from ppsim.workload.model.contents import contents_of
@@ -162,6 +163,7 @@ def _timed(
     }
     if found := machine.measured:
         known["profile"] = {"file": found.name, "taken": found.taken, "left": found.left}
+    known["run"] = run_line(parallel, costs)
     return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
@@ -240,6 +242,8 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
                 5,
             )
         yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
+        if found["run"]:
+            yield Line(f"run it: {found['run']}", 8)
     if "evened_out" in found:
         yield from _show_evened(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -561,3 +562,14 @@ def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_
     path.write_text(text + "tokens = 0\n")
     with pytest.raises(InputError, match="must be 1 or more"):
         read_model(str(path))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "1f1b-overlap", "dualpipe", "zb-1p"])
+@pytest.mark.parametrize("options", [{}, {"overlap_tp": False}, {"dispatch": "deepep", "dispatch_bytes": 1}])
+def test_a_models_pipeline_is_drawn_by_the_run_that_it_prints(schedule, options):
+    """Pairs as long as their segments make them, for any model and GPU: the makespan is that of the step's pipeline."""
+    sizes = {"ep": 4, "dp": 4, "pp": 4, "mb": 12, "schedule": schedule, "overlap_a2a": True}
+    found = ask_model("deepseek-v2-lite", machine="dgx-h100", **sizes, **options).to_json()
+    assert ("--tfb" in found["run"]) == (schedule != "zb-1p")
+    ran = json.loads(invoke(*shlex.split(found["run"])[1:], "--json").stdout)
+    assert ran["makespan"] / 1e3 == pytest.approx(found["step"]["pipeline"], rel=2e-5)
