@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -137,18 +138,13 @@ class Chunk(NamedTuple):
     slow_link: Floats | None
 
 
-@dataclass(frozen=True)
-class DrawChunk:
-    """A function of a chunk that gives its makespans; all that the samples of all schedules share."""
-
-    samplers: tuple[Sampler, ...]
-
-    def __call__(self, chunk: Chunk) -> Floats:
-        """Draw the chunk's samples by its schedule's sampler."""
-        return self.samplers[chunk.turn].draw(chunk)
+def draw_chunk(samplers: Sequence[Sampler], chunk: Chunk) -> Floats:
+    """Draw a chunk's samples by its schedule's sampler."""
+    return samplers[chunk.turn].draw(chunk)
 
 
-Run = Callable[[DrawChunk, Mapping[str, Chunk]], Mapping[str, Floats]]
+Draw = Callable[[Chunk], Floats]
+Run = Callable[[Draw, Mapping[str, Chunk]], Mapping[str, Floats]]
 
 
 def jitter(
@@ -192,7 +188,7 @@ def jitter(
             chunks[f"{name} {first}"] = Chunk(
                 turn, first, stop, *(f if f is None else f[:, first:stop] for f in (slow, slow_link))
             )
-    draw = DrawChunk(tuple(samplers))
+    draw = partial(draw_chunk, samplers)
     makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
     result = []
     for name, (schedule, costs) in runs.items():
@@ -201,7 +197,7 @@ def jitter(
     return result
 
 
-def _draw_here(draw: DrawChunk, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]) -> dict[str, Floats]:
+def _draw_here(draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]) -> dict[str, Floats]:
     """Draw the samples of all chunks in threads, which share this process's memory."""
     result = {}
     with map_in_threads(draw, chunks.values()) as results:

@@ -245,19 +245,13 @@ def _draw(
     """Draw the chunks where the options say."""
     import numpy as np
 
-    rows = finish_tasks(DrawRow(draw), chunks, tasks, inputs, report)
+    rows = finish_tasks(partial(draw_row, draw), chunks, tasks, inputs, report)
     return {key: np.array(rows[key]["makespans"]) for key in chunks}
 
 
-@dataclass(frozen=True)
-class DrawRow:
-    """A function of a chunk of samples that gives its row."""
-
-    draw: Callable[[Chunk], Floats]
-
-    def __call__(self, chunk: Chunk) -> dict[str, Any]:
-        """Draw the chunk's samples."""
-        return {"first": chunk.first, "makespans": self.draw(chunk).tolist()}
+def draw_row(draw: Callable[[Chunk], Floats], chunk: Chunk) -> dict[str, Any]:
+    """Draw a chunk of samples, as a row."""
+    return {"first": chunk.first, "makespans": draw(chunk).tolist()}
 
 
 def digest(schedule: Schedule, costs: Costs) -> str:

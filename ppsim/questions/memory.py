@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.numbers import format_number
+from ppsim.errors import PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.memory.usage import MemoryModel
-    from ppsim.errors import PpsimError
     from ppsim.schedules import Alternative
     from ppsim.show.files.document import Document
 
@@ -81,17 +82,12 @@ def answer(request: MemoryRequest) -> Memory:
     """Count what is asked for."""
     from ppsim.engine.memory.report import report
 
-    spec, shape, costs, model, cap = (
-        request.schedule.spec,
-        request.shape,
-        request.costs,
-        Trained(request.model, request.training) if request.model else None,
-        request.cap,
-    )
-    timeline, held, prices = _simulate(spec, shape, costs, model)
-    most = None if cap is None else parse_cap(cap, held.unit)
+    model = Trained(request.model, request.training) if request.model else None
+    case = _Case(request.schedule.spec, request.shape, request.costs, model)
+    timeline, held, prices = case.simulate()
+    most = None if request.cap is None else parse_cap(request.cap, held.unit)
     found = report(timeline, held, most)
-    near = tuple(_alternatives(found, spec, shape, costs, model, cap)) if found.over else ()
+    near = tuple(_alternatives(found, case, request.cap)) if found.over else ()
     beside = None if request.measured is None else compare_measured(found, request.measured)
     return Memory(request, found, inputs_of(Given.of(request), prices), near, beside)
 
@@ -236,56 +232,56 @@ class Memory(Answer[MemoryRequest]):
         yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
 
 
-def _simulate(
-    spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None
-) -> tuple[Timeline, MemoryModel, Costs]:
-    """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
-    from ppsim.engine.simple.longest_path import simulate
+@dataclass(frozen=True)
+class _Case:
+    """A schedule's spelling and shape, with its costs and the model whose bytes its stages hold."""
 
-    schedule, prices = build(spec, shape, costs, model=model)
-    held, prices = build_memory(schedule, prices, costs, model)
-    return simulate(schedule, prices), held, prices
+    spec: str
+    shape: ShapeOptions
+    costs: CostOptions
+    model: Trained | None
+
+    def simulate(self) -> tuple[Timeline, MemoryModel, Costs]:
+        """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
+        from ppsim.engine.simple.longest_path import simulate
+
+        schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
+        held, prices = build_memory(schedule, prices, self.costs, self.model)
+        return simulate(schedule, prices), held, prices
+
+    def fix(self, options: str, cap: int, **costs: Any) -> Alternative | None:
+        """The same with other costs, which ``options`` spell, if that fits."""
+        from ppsim.engine.memory.usage import curves
+        from ppsim.schedules import Alternative
+
+        try:
+            timeline, held, _ = replace(self, costs=replace(self.costs, **costs)).simulate()
+        except PpsimError:
+            return None
+        peak = int(curves(timeline, held).peak.max())
+        return Alternative(options, peak, timeline.makespan) if peak <= cap else None
 
 
-def _alternatives(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None, cap: str | None
-) -> list[Alternative]:
+def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> list[Alternative]:
     """What fits instead, each found by running this command with the options it names."""
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
     def attempt(request: Sought) -> Trial:
-        timeline, held, _ = _simulate(request.spec, ShapeOptions(**request.numbers), costs, model)
-        return Trial(
-            timeline.schedule.n_stages * timeline.schedule.n_slices,
-            int(curves(timeline, held).peak.max()),
-            timeline.makespan,
-        )
+        timeline, held, _ = replace(case, spec=request.spec, shape=ShapeOptions(**request.numbers)).simulate()
+        pieces = timeline.schedule.n_stages * timeline.schedule.n_slices
+        return Trial(pieces, int(curves(timeline, held).peak.max()), timeline.makespan)
 
-    per_stage = found.curve.unit == ACTIVATIONS
-    request = Sought(spec, asdict(shape))
-    near = find_fitting(request, found.timeline.schedule, found.cap or 0, attempt, per_stage=per_stage)
-    again = None if per_stage or costs.recompute else _recomputed(found, spec, shape, costs, model)
-    soon = bool(costs.layout) and _searches_splits(found, spec, costs)
-    split = _split_otherwise(found, spec, shape, costs, model, cap) if soon else None
+    per_stage, most = found.curve.unit == ACTIVATIONS, found.cap or 0
+    near = find_fitting(
+        Sought(case.spec, asdict(case.shape)), found.timeline.schedule, most, attempt, per_stage=per_stage
+    )
+    # Counts of activations leave out what a forward keeps with recompute.
+    again = None if per_stage or case.costs.recompute else case.fix("--recompute", most, recompute=True)
+    soon = bool(case.costs.layout) and _searches_splits(found, case.spec, case.costs)
+    split = _split_otherwise(found, case, cap) if soon else None
     return [each for each in (again, split, *near) if each]
-
-
-def _recomputed(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None
-) -> Alternative | None:
-    """The same schedule with --recompute, if that fits; counts of activations leave out what a forward then keeps."""
-    from ppsim.engine.memory.usage import curves
-    from ppsim.errors import PpsimError
-    from ppsim.schedules import Alternative
-
-    try:
-        timeline, held, _ = _simulate(spec, shape, replace(costs, recompute=True), model)
-    except PpsimError:
-        return None
-    peak = int(curves(timeline, held).peak.max())
-    return Alternative("--recompute", peak, timeline.makespan) if peak <= (found.cap or 0) else None
 
 
 def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool:
@@ -295,32 +291,21 @@ def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool
     return searches_soon(spec, schedule, layout_for(schedule, costs.layout or "").n_layers)
 
 
-def _split_otherwise(
-    found: MemoryReport, spec: str, shape: ShapeOptions, costs: CostOptions, model: Trained | None, cap: str | None
-) -> Alternative | None:
+def _split_otherwise(found: MemoryReport, case: _Case, cap: str | None) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
-    import shlex
-
-    from ppsim.engine.memory.usage import curves
-    from ppsim.errors import PpsimError
     from ppsim.questions.partition_problem import Asked, find_fitting_layout
-    from ppsim.schedules import Alternative
 
-    schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, costs.layout or "")
+    schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, case.costs.layout or "")
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
-    share = model.again if model else 0.0
-    unsplit = replace(costs, layout=None)
-    asked = Asked(spec, shape, unsplit, layout.n_layers, layout.n_mtp, 0, model, cap, share, {})
+    share = case.model.again if case.model else 0.0
+    unsplit = replace(case.costs, layout=None)
+    asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap, share, {})
     try:
         text = find_fitting_layout(asked, schedule)
-        if text is None:
-            return None
-        timeline, held, _ = _simulate(spec, shape, replace(costs, layout=text), model)
     except PpsimError:
         return None
-    peak = int(curves(timeline, held).peak.max())
-    return Alternative(f"--layout {shlex.quote(text)}", peak, timeline.makespan) if peak <= (found.cap or 0) else None
+    return case.fix(f"--layout {shlex.quote(text)}", found.cap or 0, layout=text) if text else None
 
 
 def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
@@ -356,7 +341,6 @@ def _does_not_fit(found: MemoryReport, near: list[Alternative], unsearched: bool
     """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
     from ppsim.base.units import format_size
     from ppsim.engine.memory.report import find_excess
-    from ppsim.errors import PpsimError
 
     unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
     always = sum(peak.parts[name] for name in found.model.static)

@@ -110,32 +110,21 @@ def front_line(rows: Rows) -> Line:
 def front_lines(rows: Rows) -> Iterator[Block]:
     """The best schedule under each cap, a row each."""
     unit = rows[0][1].problem.costs.unit
-    headings = [
-        "cap",
-        "placement",
-        f"span\n{unit}",
-        f"makespan\n{unit}",
-        f"bound\n{unit}",
-        "gap",
-        "status",
-        "held",
-        "found by",
-    ]
-    cells = [
-        [
-            f"{cap:g}",
-            found.problem.placement.name,
-            format_number(found.solution.span),
-            format_number(found.solution.makespan),
-            format_number(found.bound),
-            format_share(found.gap),
-            found.status,
-            format_number(found.solution.most_held),
-            found.solution.origin,
-        ]
+    table = [
+        {
+            "cap": f"{cap:g}",
+            "placement": found.problem.placement.name,
+            f"span\n{unit}": format_number(found.solution.span),
+            f"makespan\n{unit}": format_number(found.solution.makespan),
+            f"bound\n{unit}": format_number(found.bound),
+            "gap": format_share(found.gap),
+            "status": found.status,
+            "held": format_number(found.solution.most_held),
+            "found by": found.solution.origin,
+        }
         for cap, found in rows
     ]
-    words = ("placement", "status", "found by")
-    yield Table(headings, cells, at_least=110, spare=("found by", "held"), left=words)
+    cells = [list(row.values()) for row in table]
+    yield Table(list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by"))
     holder = rows[0][1].problem.holder
     yield Line(f"held counts activations of one {holder}; the bound is of the objective, and no schedule beats it")

@@ -124,10 +124,10 @@ def common(*spellings: str, **more: Any) -> Any:
     return option(*spellings, common=True, **more)
 
 
-def flag(*spellings: str, help: str, default: bool | None = False, common: bool = False, door: Any = None) -> Any:
-    """Declare a field that is true or false; with ``--yes/--no`` it may be neither by default."""
-    more = {} if "/" in spellings[0] else {"is_flag": True}
-    return option(*spellings, type=bool, help=help, default=default, common=common, door=door, **more)
+def flag(spelling: str, *others: str, **more: Any) -> Any:
+    """Declare a field that is true or false; with ``--yes/--no`` it is neither where nothing else is the default."""
+    more = {"default": None} | more if "/" in spelling else {"default": False, "is_flag": True} | more
+    return option(spelling, *others, type=bool, **more)
 
 
 def given_object(kind: str) -> Any:

@@ -69,7 +69,6 @@ class RunRequest(Request):
     )
     memory: bool | None = flag(
         "--memory/--no-memory",
-        default=None,
         help="Draw what the devices hold below figures (on, except in style paper).",
         door=VALUE,
     )

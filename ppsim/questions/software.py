@@ -44,7 +44,6 @@ class SoftwareOptions:
     overlap_a2a: bool | None = flag(
         "--overlap-a2a/--no-overlap-a2a",
         help="All-to-all behind another microbatch's compute (the software's).",
-        default=None,
         door=VALUE,
     )
     cuda_graphs: str | None = option(
@@ -55,19 +54,16 @@ class SoftwareOptions:
     fused_experts: bool | None = flag(
         "--fused-experts/--no-fused-experts",
         help="Routing and casts fused into experts' products (the software's).",
-        default=None,
         door=VALUE,
     )
     overlap_tp: bool | None = flag(
         "--overlap-tp/--no-overlap-tp",
         help="Tensor-parallel messages behind products, as async TP (the software's).",
-        default=None,
         door=VALUE,
     )
     overlap_dp: bool | None = flag(
         "--overlap-dp/--no-overlap-dp",
         help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
-        default=None,
         door=VALUE,
     )
     gradient_precision: str | None = option(
@@ -83,7 +79,6 @@ class SoftwareOptions:
     narrow_activation: bool | None = flag(
         "--narrow-activation/--no-narrow-activation",
         help="Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).",
-        default=None,
         door=VALUE,
     )
     rank_order: str | None = option(

@@ -170,7 +170,7 @@ class Sweep(Answer[SweepRequest]):
         ]
         least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
         shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-        yield Line(f"{name} on {shape} has the least {metric}, {_text(least, metric)}", 2)
+        yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
 
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
@@ -218,7 +218,7 @@ class Sweep(Answer[SweepRequest]):
             if value is not None:
                 best[devices, m] = min(value, best.get((devices, m), value))
         cells = {
-            cell: "-" if value is None else _text(value, metric) + ("*" if value == best[cell[1:]] else " ")
+            cell: "-" if value is None else _column(metric).text(value) + ("*" if value == best[cell[1:]] else " ")
             for cell, value in values.items()
         }
         across = sorted({m for _, _, m in self.cells})
@@ -267,10 +267,6 @@ def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[in
 
 def _value(row: Mapping[str, Any], metric: str) -> float | None:
     return row[_column(metric).key] if row["applies"] else None
-
-
-def _text(value: float, metric: str) -> str:
-    return _column(metric).text(value)
 
 
 def _column(metric: str) -> Column:
