@@ -24,6 +24,7 @@ from ppsim.core.ops import Packed
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
 from ppsim.schedules.registry import Family, Rule, Shape, find, schedule
+from ppsim.search.rules.blocks import block_of_passes, complete
 
 SCHEMA = "ppsim.block/1"
 EXAMPLE = "placement, interval, steps and gaps (gallery/own-block.toml)"
@@ -108,8 +109,6 @@ def load_block(path: str) -> Family:
 
 
 def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
-    from ppsim.search.rules.blocks import block_of_passes, complete
-
     placement = place(stated.placement, shape.devices, shape.stages)
     block = block_of_passes(placement, stated.interval, stated.steps, stated.gaps, stated.split)
     clash = block.clash()
@@ -128,8 +127,6 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
 
 def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
     """The gaps nearest to those stated with which no ops share a slot."""
-    from ppsim.search.rules.blocks import block_of_passes
-
     placement = place(stated.placement, shape.devices, shape.stages)
     for more in sorted(product(range(FURTHER), repeat=min(len(stated.gaps), 4)), key=sum):
         gaps = [gap + extra for gap, extra in zip(stated.gaps, (*more, *[0] * len(stated.gaps)), strict=False)]
@@ -140,8 +137,6 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
 
 def _say_peaks(stated: BlockFile) -> str:
     """The peaks of the repeated block on some numbers of devices."""
-    from ppsim.search.rules.blocks import block_of_passes
-
     said = []
     for devices in (4, 8, 16):
         placement = place(stated.placement, devices, devices * stated.chunks)

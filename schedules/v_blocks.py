@@ -9,6 +9,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import place
 from ppsim.schedules.registry import TWO_CHUNKS, Rule, Shape, schedule
+from ppsim.search.rules.blocks import block_of_passes, complete, fit_block
 
 TWO_HELD = Rule(
     "a limit of at least 2 activations", lambda s: s.options.get("limit") is None or s.options["limit"] >= 2
@@ -73,8 +74,6 @@ def v_min(shape: Shape) -> Iterator[Packed]:
 )
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of a whole device."""
-    from ppsim.search.rules.blocks import complete, fit_block
-
     yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
 
 
@@ -103,7 +102,5 @@ def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Pac
 
 
 def _completed(shape: Shape, steps: tuple[int, ...], gaps: tuple[int, ...]) -> Iterator[Packed]:
-    from ppsim.search.rules.blocks import block_of_passes, complete
-
     placement = place("v", shape.devices, shape.stages)
     yield from complete(block_of_passes(placement, 6, steps, gaps), shape.microbatches)

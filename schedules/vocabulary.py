@@ -15,6 +15,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
 from ppsim.schedules.registry import EVEN_DEVICES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+from ppsim.search.rules.blocks import block_of_passes, repeat
 
 PAPER = "Vocabulary Parallelism, arXiv 2411.05288"
 NONE, NEAR = -1, 1e-9
@@ -144,8 +145,6 @@ def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
 
 def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
     """Put the passes between the ops of V-Half's repeated block, where they come when each op takes the same time."""
-    from ppsim.search.rules.blocks import block_of_passes, repeat
-
     P, M = shape.devices, shape.microbatches
     timeline = repeat(block_of_passes(place("v", P, 2 * P), 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2)), M)
     ops = timeline.schedule

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.progress import progress
+from ppsim.base.workers import count_cores
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.given import Given
+from ppsim.questions.groups import OutputOptions
 from ppsim.questions.options import Request
 from ppsim.questions.plan_measured import describe_anchors
-from ppsim.questions.tasks import open_tasks
+from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.write import Writers, command_line, find_targets
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
-    from ppsim.questions.groups import OutputOptions
-    from ppsim.questions.tasks import TaskOptions
     from ppsim.workload.plans.nearby import Nearby
 
 
@@ -136,7 +136,6 @@ def _improve(
     published: Sequence[Any], rows: Sequence[dict[str, Any]], tasks: TaskOptions, *, show_progress: bool
 ) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
-    from ppsim.base.workers import count_cores
     from ppsim.workload.plans.improve import improve, share_searches
 
     keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.numbers import format_number
+from ppsim.base.units import format_size
 from ppsim.errors import PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -138,7 +140,6 @@ class Memory(Answer[MemoryRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """The curves of the devices, the peak and what holds it."""
-        from ppsim.base.units import format_size
         from ppsim.engine.memory.usage import BYTES
 
         found, schedule = self.report, self.timeline.schedule
@@ -189,7 +190,6 @@ class Memory(Answer[MemoryRequest]):
 
     def _bars(self, screen: Console) -> Iterator[Block]:
         """A line of bars for each device."""
-        from ppsim.base.units import format_size
         from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
         from ppsim.show.drawing.terminal import carries
 
@@ -215,8 +215,6 @@ class Memory(Answer[MemoryRequest]):
 
     def _breakdown(self, screen: Console) -> Iterator[Block]:
         """What holds each device's peak, as a table."""
-        from ppsim.base.units import format_size
-
         found = self.report
         names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
         yield "\nat each device's peak"
@@ -310,8 +308,6 @@ def _split_otherwise(found: MemoryReport, case: _Case, cap: str | None) -> Alter
 
 def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
     """The bars of a device, those above the cap as bad."""
-    from itertools import groupby
-
     from ppsim.engine.memory.report import columns
 
     cap = float("inf") if found.cap is None else found.cap
@@ -339,7 +335,6 @@ def _shown(rows: list[Any]) -> list[Any]:
 
 def _does_not_fit(found: MemoryReport, near: list[Alternative], unsearched: bool) -> PpsimError:
     """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
-    from ppsim.base.units import format_size
     from ppsim.engine.memory.report import find_excess
 
     unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
@@ -373,6 +368,4 @@ def _changed(fix: Alternative) -> str:
 
 
 def _amount(value: int, unit: str) -> str:
-    from ppsim.base.units import format_size
-
     return format_size(value, unit) + ("" if unit == "B" else f" {unit}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
@@ -21,9 +21,17 @@ from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.training import layout_from, parallel_from, sizes_from, training, training_blocks
 from ppsim.workload.model import operators as ops
-
-if TYPE_CHECKING:
-    from ppsim.workload.model.model import Layer, Model
+from ppsim.workload.model.model import (
+    Layer,
+    Model,
+    count_parameters,
+    flops_per_token,
+    kinds_of,
+    library,
+    mtp_parameters,
+    read_model,
+)
+from ppsim.workload.model.parallel import Parallel
 
 # Spelled out here: reading them from the planning room would load numpy for every command's help.
 RECOMPUTE = ("none", "selective", "full")
@@ -130,7 +138,6 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
 def answer(request: ModelRequest) -> Models | ModelCost | Card:
     """Describe what is asked for."""
     from ppsim.workload.hardware.hardware import read_machine
-    from ppsim.workload.model.model import library, read_model
 
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
@@ -268,8 +275,6 @@ class ModelCost(Answer[ModelRequest]):
 
 def describe_model(model: Model) -> dict[str, Any]:
     """Return a model's sizes, parameters and FLOPs."""
-    from ppsim.workload.model.model import count_parameters, flops_per_token, mtp_parameters
-
     return {
         **asdict(model),
         "parameters": count_parameters(model),
@@ -289,9 +294,6 @@ def name_of_kind(layer: Layer) -> str:
 
 def list_operators(model: Model) -> list[dict[str, Any]]:
     """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
-    from ppsim.workload.model.model import kinds_of
-    from ppsim.workload.model.parallel import Parallel
-
     alone = Parallel()
     groups = [("embedding", ops.embedding_operators(model, alone))]
     groups += [

@@ -15,6 +15,7 @@ from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
 from ppsim.base.numbers import format_number
 from ppsim.base.progress import progress
 from ppsim.base.results import Results
+from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -33,7 +34,6 @@ from ppsim.questions.words import shape_line, summary
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 
 if TYPE_CHECKING:
-    from ppsim.base.workers import Workers
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.search.orders.optimize import Known, Outcome
@@ -109,7 +109,6 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
-    from ppsim.base.workers import open_workers
     from ppsim.search.orders.improve import prepare_walks
     from ppsim.search.orders.kept import describe_problem
     from ppsim.search.orders.optimize import find_front

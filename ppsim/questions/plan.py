@@ -8,11 +8,16 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
+import numpy as np
 
+from ppsim.analysis.tradeoff import Point
+from ppsim.base.atomic_file import open_atomically
 from ppsim.base.notes import note
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.progress import progress
-from ppsim.base.units import format_size
+from ppsim.base.tables import TABLES, table_suffix
+from ppsim.base.units import format_size, parse_size
+from ppsim.base.workers import count_cores
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.against import Against, compare_runs
 from ppsim.questions.answer import Answer
@@ -22,13 +27,14 @@ from ppsim.questions.door import VALUE, names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.plan_explorer import cap_of, caps, named, places
+from ppsim.questions.plan_explorer import cap_of, caps, launch_of, lead_of, named, places, plan_page_of
 from ppsim.questions.plan_measured import Told, correct_plans
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.words import counted
 from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_writers, write_table
+from ppsim.schedules import find
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -121,7 +127,6 @@ class PlanRequest(Request):
 
     def check(self) -> None:
         """Refuse a plan of nothing, and formats that no plan is written in."""
-        from ppsim.base.tables import TABLES, table_suffix
         from ppsim.show.files.chart import check_chart
         from ppsim.show.files.tradeoff import check_suffix
 
@@ -219,7 +224,6 @@ def make_task(request: PlanRequest) -> Task:
     Raises:
         InputError: an unknown model, cluster or schedule, or sizes that nothing fits.
     """
-    from ppsim.base.units import parse_size
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_trained
     from ppsim.workload.plans.space import check_axes
@@ -265,7 +269,6 @@ def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:
 
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
-    from ppsim.base.workers import count_cores
     from ppsim.search.orders.v_limit import prepare_v
     from ppsim.workload.plans.search import has_many, search
     from ppsim.workload.plans.task import Found
@@ -424,15 +427,11 @@ class Plans(Answer[PlanRequest]):
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: plans as a table, the ranks of the best as a flowchart or picture, or the front."""
-        from ppsim.analysis.tradeoff import Point
-        from ppsim.base.tables import TABLES
 
         def table(target: str, suffix: str) -> None:
             write_table(self.table, self.to_json, self.inputs, target, suffix)
 
         def explore(target: str, suffix: str) -> None:
-            from ppsim.base.atomic_file import open_atomically
-
             with open_atomically(target) as out:
                 out.write(self._page())
 
@@ -451,8 +450,6 @@ class Plans(Answer[PlanRequest]):
 
     def _page(self) -> bytes:
         """The page to explore the plans."""
-        from ppsim.questions.plan_explorer import launch_of, lead_of, plan_page_of
-
         best, request = self.found.rows[0], self.request
         fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
         given = Given.of(request)
@@ -531,10 +528,7 @@ class Plans(Answer[PlanRequest]):
 
     def _ranks(self) -> Iterator[Block]:
         """Where the best plan's ranks lie and which links its groups use."""
-        import numpy as np
-
         from ppsim.core.schedule import place
-        from ppsim.schedules import find
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
         machine = self.task.machine
@@ -604,7 +598,6 @@ class Plans(Answer[PlanRequest]):
         return refused, []
 
     def _draw_ranks(self, width: float, target: str, suffix: str) -> None:
-        from ppsim.base.atomic_file import open_atomically
         from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
 
         machine, (parallel, _) = self.task.machine, chosen(self.task, self.found.rows[0])

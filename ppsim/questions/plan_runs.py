@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.core.ops import COMPUTE
+from ppsim.schedules import generate
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -24,7 +25,6 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
         task: what was searched for.
         rows: the plans by their place on the page, those to carry first.
     """
-    from ppsim.schedules import generate
     from ppsim.workload.cost.costs import schedule_of, stage_costs
     from ppsim.workload.plans.by_speed import layout_of
     from ppsim.workload.plans.space import read_key

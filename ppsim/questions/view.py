@@ -6,30 +6,31 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from ppsim.analysis.idle import Idle, explain_idle, explain_run
 from ppsim.base.deadline import check_time
+from ppsim.core.costs import Costs
+from ppsim.core.execution import Execution
+from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
+from ppsim.questions.explain_story import story_of
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make
 from ppsim.questions.several import options_taken
+from ppsim.questions.stated import Stated, read_stated
 from ppsim.questions.timing import time_ops
 from ppsim.questions.view_model import ModelOptions, PlanPageRequest, price_of
 from ppsim.questions.words import title_of
+from ppsim.questions.write import inputs_of
+from ppsim.schedules import family_of, reads_ops, split_chunks
+from ppsim.show.files.document import Document, Story
 from ppsim.show.server.app import DROPPED
 from ppsim.version import VERSION
-
-if TYPE_CHECKING:
-    from ppsim.analysis.idle import Idle
-    from ppsim.core.costs import Costs
-    from ppsim.core.execution import Execution
-    from ppsim.core.schedule import Schedule
-    from ppsim.questions.stated import Stated
-    from ppsim.show.files.document import Document, Story
 
 R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
@@ -83,8 +84,6 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
             costs are a dropped file's.
     """
     from ppsim.questions.explain import ExplainRequest, answer
-    from ppsim.questions.explain_story import story_of
-    from ppsim.schedules import reads_ops
 
     request = _asked(ViewRequest, fields)
     priced, _ = _priced(request)
@@ -149,8 +148,6 @@ def _texts(declared: Option, value: Any) -> Any:
 
 
 def _answer(request: ViewRequest, folder: Path) -> Document:
-    from ppsim.show.files.document import Document
-
     shape, given = request.shape, Given.of(request)
     costs, network = _priced(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
@@ -230,9 +227,6 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
     Raises:
         InputError: the shape asked for is not the file's.
     """
-    from ppsim.questions.stated import read_stated
-    from ppsim.schedules import family_of
-
     if family_of(source) is not None:
         return None
     stated = read_stated(source)
@@ -253,8 +247,6 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
 
 def _take_times(source: str, stated: Stated) -> _Run:
     """A dropped run with its own times; it has no bound."""
-    from ppsim.analysis.idle import explain_idle
-
     idle = explain_idle(stated.found.timeline, stated.found.arrival)
     return _Run(f"{stated.title} (times of {Path(source).name})", stated.found.costs, idle, float("nan"))
 
@@ -263,8 +255,6 @@ def _simulate(
     source: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, taken: tuple[str, Stated] | None
 ) -> _Run:
     """Simulate a schedule with the costs of the options, or the median times of a dropped run."""
-    from ppsim.analysis.idle import explain_run
-
     measured = taken[1].found.costs if taken else None
     schedule, prices = build(source, options_taken(source, shape), costs, network, quiet=True, measured=measured)
     _refuse_stages(schedule)
@@ -278,8 +268,6 @@ def _simulate(
 
 def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
     """What makes the page again; no command where a dropped file's times are compared with more than one schedule."""
-    from ppsim.questions.write import inputs_of
-
     count = len(given["names"]) + len(given["schedule"])
     command = ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
     named = {name: [spec.removeprefix(DROPPED) for spec in given[name]] for name in ("names", "schedule")}
@@ -318,8 +306,6 @@ def _found(spec: str, folder: Path) -> str:
 
 def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
     """Refuse more than a page can show while somebody drags a control."""
-    from ppsim.schedules import family_of, split_chunks
-
     if len(specs) > MOST_SCHEDULES:
         raise InputError(f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most")
     cells = 0
