@@ -35,22 +35,30 @@ def cluster_map(execution: Execution, per_node: int) -> str:
             along = PAD + seat * (CELL + GAP)
             places.append((corners[-1][0] + (wide - CELL - along if back else along), corners[-1][1] + PAD))
     busy = measure(execution.compute).busy / (execution.makespan or 1.0)
+    of_stage = execution.compute.schedule.placement.devices
     parts = list(_links(execution, places))
     for node, (x, y) in enumerate(corners):
         parts.append(f'<rect x="{x}" y="{y}" width="{wide}" height="{CELL + 2 * PAD}" rx="8" class="node"/>')
         parts.append(f'<text x="{x + 2}" y="{y - 8}">node {node}</text>')
     for device, ((x, y), share) in enumerate(zip(places, busy.tolist(), strict=True)):
-        high = CELL * share
-        said = f"<title>device {device}: busy {format_share(share)} of the time</title>"
-        parts.append(f'<g>{said}<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="device"/>')
+        high, middle = CELL * share, x + CELL / 2
+        stages = np.flatnonzero((of_stage == device).any(0)).tolist()
+        held = f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}"
+        said = f"<title>device {device}: {held}; busy {format_share(share)} of the time</title>"
+        cell = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="{{}}"/>'.format
+        parts.append(f'<g data-device="{device}" style="--hue:{300 * device // devices}">{said}{cell("device")}')
         parts.append(f'<rect x="{x}" y="{y + CELL - high:.1f}" width="{CELL}" height="{high:.1f}" class="busy"/>')
-        parts.append(f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" class="number">{device}</text></g>')
+        parts.append(f'{cell("now")}<text x="{middle}" y="{y + CELL / 2 + 1}" class="number">{device}</text>')
+        parts.append(f'<text x="{middle}" y="{y + CELL - 5}" class="doing"/></g>')
     size = columns * (wide + GAP) - GAP, corners[-1][1] + tall - HEAD + HEAD // 2
     said = f"{devices} devices on {nodes} nodes; the table has the links"
     drawn = "".join(parts)
     return (
-        '<h2>On the cluster</h2><p class="muted">A device is filled by the share of time that it is busy; a link is as '
-        "thick as the bytes it carries, and the redder the more of it is used. Forwards above, backwards below.</p>"
+        '<h2>On the cluster</h2><p class="muted">A device has the colour of its stages, as high as the share of time '
+        "that it is busy; a link is as thick as the bytes it carries, and the redder the more of it is used. Forwards "
+        "above, backwards below. Point at the chart or move the slider for what goes on at a time.</p>"
+        '<p class="moment"><label>time <input id="moment" type="range" min="0" max="1000" step="1" value="0"></label> '
+        '<button id="whole">whole iteration</button> <span id="moment-said" aria-live="polite"></span></p>'
         f'<div class="scroll" tabindex="0" role="img" aria-label="{said}"><svg class="map" width="{size[0]}" '
         f'height="{size[1]}" viewBox="-2 0 {size[0] + 4} {size[1]}" aria-hidden="true">{drawn}</svg></div>'
         f"{_table(execution, per_node)}"
@@ -75,7 +83,7 @@ def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]
         said = f"{name}: {_amount(count, carried)}, {format_share(use)} used"
         yield (
             f'<path d="{path}" fill="none" stroke-width="{1.5 + 4.5 * carried / most:.1f}" '
-            f'style="stroke:{colour}"><title>{html.escape(said)}</title></path>'
+            f'data-link="{source}-{target}" style="stroke:{colour}"><title>{html.escape(said)}</title></path>'
         )
 
 

@@ -20,7 +20,8 @@ from ppsim.base.json_output import dump_json
 from ppsim.show.drawing.palette import family_look
 
 Packed = NDArray[Any] | dict[str, str]
-Pack = Callable[[NDArray[Any], int], Packed]  # a column, and up to which length it stays as it is
+Pack = Callable[[NDArray[Any]], Packed]
+PLAIN = 64  # values up to which a column stays a list
 
 
 def read_part(name: str) -> str:
@@ -114,23 +115,38 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
     return dump_json(dict(data)).replace(b"<", b"\\u003c")
 
 
-def compress_column(values: NDArray[Any], plain: int) -> Packed:
-    """Pack a column for a file: floats as they are, integers as int32 differences, little-endian; leave a short one."""
-    if len(values) <= plain:
-        return values
-    if values.dtype.kind != "f":
-        return {"type": "int32", "gzip": _gzip(np.diff(values.astype("<i4"), prepend=np.int32(0)))}
-    return {"type": values.dtype.name, "gzip": _gzip(values)}
+def compress_columns() -> tuple[Pack, Callable[[], dict[str, str]]]:
+    """Return how a file's columns are packed, and what at last makes the table of numbers that they share.
+
+    Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones:
+    starts, ends, messages and curves have most of them in common, and nothing is rounded.
+    """
+    numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
+
+    def pack(values: NDArray[Any]) -> Packed:
+        if len(values) <= PLAIN:
+            return values
+        if values.dtype.kind != "f":
+            return {"type": "int32", "gzip": _gzip(values)}
+        numbers.append(({"type": "place"}, values.astype(np.float64)))
+        return numbers[-1][0]
+
+    def share() -> dict[str, str]:
+        table = np.unique(np.concatenate([np.empty(0), *(values for _, values in numbers)]))
+        for packed, values in numbers:
+            packed["gzip"] = _gzip(np.searchsorted(table, values))
+        return {"type": "float64", "gzip": pack_bytes(table.astype("<f8").tobytes())}
+
+    return pack, share
 
 
-def encode_column(values: NDArray[Any], plain: int) -> Packed:
+def encode_column(values: NDArray[Any]) -> Packed:
     """Pack a column for a page on this machine, where time counts and size does not."""
-    if len(values) <= plain:
+    if len(values) <= PLAIN:
         return values
     kept = values if values.dtype.kind == "f" else values.astype("<i4")
     return {"type": kept.dtype.name, "raw": base64.b64encode(kept.tobytes()).decode()}
 
 
 def _gzip(values: NDArray[Any]) -> str:
-    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+    return pack_bytes(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())

@@ -213,7 +213,7 @@ def test_standard_output_takes_the_picture(two, capfdbinary):
 def test_the_page_has_each_schedule_predicted_and_measured(two):
     """A prediction is compared with its own measurement, whose residuals are a curve of their own."""
     document = overlay_document(two.validation, two.record, ["1F1B", "DualPipe-V"])
-    entries = contents(document)["timelines"]
+    entries = contents(document, np.asarray)["timelines"]
     assert document.title == "1F1B · DualPipe-V: predicted and measured"
     assert [entry["title"] for entry in entries] == [
         "1F1B predicted",

@@ -100,7 +100,7 @@ def test_a_page_holds_every_segment_before_an_op():
     """With the op that ends it, its cause, who is to blame and its length; what is left of a device's time is drain."""
     idle = idle_of()
     document = Document((idle.timeline,), ("a",), idles=(idle,))
-    data = contents(document, lambda column, _: column.tolist())
+    data = contents(document, lambda column: column.tolist())
     waits, before = data["timelines"][0]["waits"], idle.op >= 0
     assert waits["op"] == idle.op[before].tolist()
     assert waits["length"] == pytest.approx((idle.end - idle.start)[before].tolist())

@@ -1,11 +1,16 @@
 """The cluster as a picture: a place for each device, a curve for each link, equals in one row of the table."""
 
+import json
 import re
 
+import numpy as np
 import pytest
 
 import ppsim
 from ppsim.show.drawing.cluster_map import MOST_DEVICES, cluster_map
+from ppsim.show.drawing.lanes import lane_of
+from tests.browser import started
+from tests.pages import BROWSER
 
 TWO_NODES = "gallery/two-nodes.toml"
 
@@ -25,7 +30,7 @@ def test_links_are_as_thick_as_what_they_carry():
     widths = re.findall(r'stroke-width="([\d.]+)"', text)
     assert len(widths) == 8
     assert sorted(set(widths)) == ["3.8", "6.0"]
-    assert "device 3: busy" in text
+    assert "device 3: stages 3, 7; busy" in text
 
 
 def test_the_table_begins_with_the_most_used_and_joins_equals():
@@ -48,3 +53,36 @@ def test_no_picture_of_too_many_devices(monkeypatch):
     monkeypatch.setattr("ppsim.show.drawing.cluster_map.MOST_DEVICES", 3)
     assert cluster_map(execution, 2) == ""
     assert MOST_DEVICES > 64
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_the_map_follows_the_time_of_the_slider_and_of_the_pointer(tmp_path):
+    """At every time it shows the op that each device runs and the links that carry a message then."""
+    answer = ppsim.run("interleaved", devices=4, mb=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES)
+    answer.save(str(target := tmp_path / "x.html"))
+    timeline, lane = answer.timeline, lane_of(answer.execution)
+    shown = """JSON.stringify([[...document.querySelectorAll('.map .doing')].map(text => text.textContent),
+      [...document.querySelectorAll('.map [data-link]:not(.rests)')].map(link => link.dataset.link)])"""
+    with started(tmp_path) as browser:
+        browser.ask("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+        browser.open(target.as_uri())
+        browser.wait("document.documentElement.dataset.state === 'drawn'")
+        for share in (100, 400, 555, 900):
+            browser.run(f"moment.value = {share}; moment.dispatchEvent(new Event('input'))")
+            time = share / 1000 * timeline.makespan
+            doing, links = json.loads(browser.run(shown))
+            running = (timeline.start <= time) & (time < timeline.end)
+            assert sum(map(bool, doing)) == running.sum()
+            schedule = timeline.schedule
+            for op in np.flatnonzero(running):
+                name = f"{schedule.stage[op]}{'FBIWR'[schedule.kind[op]]}{schedule.microbatch[op]}"
+                assert doing[schedule.device[op]] in (name, name.replace("I", "B"))
+            carrying = np.flatnonzero((lane.left <= time) & (time < lane.right))
+            assert set(links) == {f"{lane.device[i]}-{lane.target[i]}" for i in carrying}
+        browser.run("document.getElementById('whole').click()")
+        doing, links = json.loads(browser.run(shown))
+        assert (set(doing), len(links)) == ({""}, 8)
+        x, y = browser.middle("#chart")
+        browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        assert "devices compute" in browser.run("document.getElementById('moment-said').textContent")

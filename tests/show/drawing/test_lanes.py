@@ -385,16 +385,16 @@ def test_what_all_devices_run_together_is_one_bar_over_their_rows(name, kind):
 def test_a_page_has_bars_over_rows_and_the_fullest_host():
     schedule = generate("1f1b-plus", devices=4, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule, others={Kind.GF: 1.0, Kind.GB: 2.0}))
-    (entry,) = html.contents(Document((timeline,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((timeline,), ("a",)), lambda column: column.tolist())["timelines"]
     assert sorted(entry["bars"]["kind"]) == sorted([Kind.GF, Kind.GB] * 4)
     assert "host" not in entry["curves"][0]
     vocabulary = generate("vocab-2", devices=4, microbatches=8)
     reduced = simulate(vocabulary, costs_for(vocabulary, others={Kind.REDUCE_S: 1.0}))
-    (entry,) = html.contents(Document((reduced,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((reduced,), ("a",)), lambda column: column.tolist())["timelines"]
     assert entry["bars"]["kind"] == [-1] * 8
     base = generate("1f1b", devices=4, microbatches=8)
     copied = simulate(made := add_offload(base, costs_for(base), 1), costs_for(made))
-    (entry,) = html.contents(Document((copied,), ("a",)), lambda column, _: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((copied,), ("a",)), lambda column: column.tolist())["timelines"]
     assert max(entry["curves"][0]["host"]["value"]) > 0
     assert "bars" not in entry
 

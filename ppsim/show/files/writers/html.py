@@ -2,8 +2,7 @@
 
 The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for every view: loading a
 drawing library would take longer than unpacking and drawing 100,000 ops. Ops travel as columns in the JSON block
-``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64, integers as differences between
-neighbours.
+``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64 (``page_parts.compress_columns``).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from ppsim.show.drawing.view import find_repetition, view_of
 from ppsim.show.files.document import Abilities, Document, Story
 from ppsim.show.files.page_parts import (
     Pack,
-    compress_column,
+    compress_columns,
     compress_script,
     fill_page,
     read_script,
@@ -63,8 +62,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html",)
 ABILITIES = Abilities(memory=True, view=True)
-PLAIN = 2048
-SHORT = 64  # of columns that nobody reads without the page
 SCRIPTS = (
     "numbers.js",
     "report_ops.js",
@@ -83,6 +80,7 @@ LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
+MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 FILM_SCRIPTS = ("report_film.js",)  # only in pages of a search
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
@@ -101,6 +99,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
+    scripts += MAP_SCRIPTS * bool(document.below)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
     style = ["report_film.css"] * (FILM_SCRIPTS[0] in scripts) + ["report_map.css"] * bool(document.below)
     out.write(make_page(document, script, read_style(*style)))
@@ -136,10 +135,11 @@ def write_tradeoff(
     out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
 
 
-def contents(document: Document, pack: Pack = compress_column, *, every: bool = False) -> dict[str, Any]:
+def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
     """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves, packed.
 
-    With the looks of ``every`` kind it serves a page that is shown other timelines later.
+    Without ``pack`` they are packed for a file. With the looks of ``every`` kind it serves a page that is shown other
+    timelines later.
 
     Raises:
         InputError: timelines in different units.
@@ -150,7 +150,10 @@ def contents(document: Document, pack: Pack = compress_column, *, every: bool = 
             f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
         )
     idles = _idles(document)
-    return {
+    shared = None
+    if pack is None:
+        pack, shared = compress_columns()
+    found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
         "unit": units[0],
@@ -171,6 +174,7 @@ def contents(document: Document, pack: Pack = compress_column, *, every: bool = 
             for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
         ],
     }
+    return found if shared is None else {**found, "shared": shared()}
 
 
 def story_object(story: Story, pack: Pack) -> dict[str, Any]:
@@ -180,14 +184,12 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
         {
             "makespan": each.makespan,
             "offsets": each.schedule.offsets,
-            "start": pack(each.start, SHORT),
-            "end": pack(each.end, SHORT),
+            "start": pack(each.start),
+            "end": pack(each.end),
         }
         for each in map(compute_row, drawn)
     ]
-    twins = (
-        {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side), SHORT) for side in story.twins.T]}
-    )
+    twins = {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
     return {**story.told, "ghosts": ghosts, **twins}
 
 
@@ -356,15 +358,15 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: P
         "numbers": _numbers(metrics, schedule, timeline.unit),
         "offsets": schedule.offsets,
         "ops": {
-            "kind": pack(schedule.kind, PLAIN),
-            "stage": pack(schedule.stage, PLAIN),
-            "chunk": pack(schedule.chunk, PLAIN),
-            "microbatch": pack(schedule.microbatch, PLAIN),
-            "start": pack(timeline.start, PLAIN),
-            "end": pack(timeline.end, PLAIN),
-            "pair": pack(schedule.pair, PLAIN),
-            "bound": pack(timeline.bound, PLAIN),
-            "dependency": pack(schedule.dependency, PLAIN),
+            "kind": pack(schedule.kind),
+            "stage": pack(schedule.stage),
+            "chunk": pack(schedule.chunk),
+            "microbatch": pack(schedule.microbatch),
+            "start": pack(timeline.start),
+            "end": pack(timeline.end),
+            "pair": pack(schedule.pair),
+            "bound": pack(timeline.bound),
+            "dependency": pack(schedule.dependency),
         },
         "curves": [_curve(curve, pack) for curve in curves],
     }
@@ -392,12 +394,12 @@ def _streams(timeline: Timeline, pack: Pack) -> dict[str, Any]:
     if bars is not None:
         kind = np.where(bars.in_row, bars.kind, np.int32(-1))  # none of those in rows
         columns = (("left", bars.left), ("right", bars.right), ("kind", kind))
-        found["bars"] = {name: pack(column, PLAIN) for name, column in columns}
+        found["bars"] = {name: pack(column) for name, column in columns}
     return found
 
 
 def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
-    return {each.name: pack(getattr(lane, each.name), PLAIN) for each in fields(lane)}
+    return {each.name: pack(getattr(lane, each.name)) for each in fields(lane)}
 
 
 def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
@@ -408,8 +410,8 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
         "notes": link_notes(use),
         "bandwidth": use.of_bandwidth,
         "offsets": use.curve.offsets,
-        "time": pack(use.curve.time, PLAIN),
-        "value": pack(use.curve.value.astype(np.float32), PLAIN),
+        "time": pack(use.curve.time),
+        "value": pack(use.curve.value.astype(np.float32)),
     }
 
 
@@ -425,7 +427,7 @@ def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
         }
         for shape in found.shapes
     ]
-    return {"shapes": shapes, "of": pack(found.of, PLAIN)}
+    return {"shapes": shapes, "of": pack(found.of)}
 
 
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
@@ -437,7 +439,7 @@ def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
         "blamed": idle.blamed,
         "length": (idle.end - idle.start).astype(np.float32),
     }
-    return {name: pack(values, SHORT) for name, values in columns.items()}
+    return {name: pack(values) for name, values in columns.items()}
 
 
 def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
@@ -445,8 +447,8 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
         "name": curve.name,
         "unit": curve.unit,
         "offsets": curve.offsets,
-        "time": pack(curve.time, PLAIN),
-        "value": pack(curve.value, PLAIN),
+        "time": pack(curve.time),
+        "value": pack(curve.value),
         "peak": curve.peak,
         "least": curve.least,
         **(

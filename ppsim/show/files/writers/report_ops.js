@@ -1,12 +1,13 @@
 // The page's data: columns unpacked, and what can be asked of them. A "cell" is what a device runs as one: an op,
 // or the two ops of a pair; it is named by its first op.
 
-let REPORT, TIMELINES, SPAN;
+let REPORT, TIMELINES, SPAN, SHARED;
 
 /** Take a report's data as what the page is about; a live page does so again with each answer. */
 function take(report) {
   REPORT = report;
   TIMELINES = report.timelines;
+  SHARED = report.shared && column(report.shared); // numbers that columns name by their places
   SPAN = Math.max(...TIMELINES.map(timeline => timeline.makespan)) || 1;
 }
 
@@ -32,30 +33,29 @@ async function inflate(base64) {
 
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
-  const Values = { float64: Float64Array, float32: Float32Array, int32: Int32Array }[packed.type];
-  if (packed.raw) return new Values(decode(packed.raw).buffer);
-  const values = new Values(await inflate(packed.gzip));
-  if (packed.type === 'int32') // differences between neighbours
-    for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
-  return values;
+  const Values = { float64: Float64Array, float32: Float32Array }[packed.type];
+  const values = new (Values ?? Int32Array)(packed.raw ? decode(packed.raw).buffer : await inflate(packed.gzip));
+  if (Values || packed.raw) return values;
+  for (let i = 1; i < values.length; i++) values[i] += values[i - 1]; // differences between neighbours
+  if (packed.type === 'int32') return values;
+  const all = await SHARED;
+  return Float64Array.from(values, place => all[place]);
 }
 
-async function columns(table) {
-  const names = Object.keys(table);
-  const values = await Promise.all(names.map(name => column(table[name])));
-  return Object.fromEntries(names.map((name, i) => [name, values[i]]));
+/** Unpack columns of a table in place, all if none are named. */
+async function columns(table, ...names) {
+  if (!names.length) names = Object.keys(table ?? {});
+  await Promise.all(names.map(async name => { table[name] = await column(table[name]); }));
+  return table;
 }
 
 /** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
 async function unpack(timeline) {
   if (timeline.ops.device) return; // kept from an answer before
-  const ops = timeline.ops = await columns(timeline.ops);
-  for (const curve of timeline.curves) Object.assign(curve, await columns({ time: curve.time, value: curve.value }));
-  if (timeline.lane) timeline.lane = await columns(timeline.lane);
-  if (timeline.bars) timeline.bars = await columns(timeline.bars);
-  if (timeline.inside) timeline.inside.of = await column(timeline.inside.of);
-  const { links } = timeline;
-  if (links) Object.assign(links, await columns({ time: links.time, value: links.value }));
+  const { ops, curves, lane, bars, inside, links } = timeline;
+  for (const table of [ops, lane, bars]) await columns(table);
+  for (const curve of [...curves, ...links ? [links] : []]) await columns(curve, 'time', 'value');
+  if (inside) await columns(inside, 'of');
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);

@@ -9,7 +9,7 @@ let moved = 0; // by how much the second timeline is drawn later
 async function showStory() {
   const { story } = REPORT;
   if (story.picker && !story.bars) return pickRuns(0, 1);
-  for (const ghost of story.ghosts) Object.assign(ghost, await columns({ start: ghost.start, end: ghost.end }));
+  for (const ghost of story.ghosts) await columns(ghost, 'start', 'end');
   if (story.twins) {
     const sides = await Promise.all(story.twins.map(column));
     twins = sides.map((side, i) => new Map(Array.from(side, (op, at) => [op, sides[1 - i][at]])));
