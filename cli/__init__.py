@@ -18,9 +18,7 @@ from pathlib import Path
 
 import click
 
-from ppsim.base.long_work import show_long_work
-from ppsim.base.notes import show_notes
-from ppsim.base.progress import show_progress
+from ppsim.base.notes import shown
 from ppsim.base.signals import first_signal, orderly_end
 from ppsim.cli._help import HELP_ALL, help_all
 from ppsim.cli._progress import progress_bar, show_line
@@ -143,8 +141,7 @@ def group() -> None:
       ppsim run --schedule 1f1b --stages 4 --mb 8
       ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
     """
-    show_notes(partial(click.echo, err=True))
-    show_progress(progress_bar)
+    shown.note, shown.progress = partial(click.echo, err=True), progress_bar
 
 
 group.params.append(help_all())
@@ -154,7 +151,7 @@ def main() -> None:
     """Run the command line and exit: an error is one message on stderr, never a traceback."""
     repair_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    show_long_work(show_line)
+    shown.work = show_line
     with orderly_end():
         code = _run()
         silence()

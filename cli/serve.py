@@ -55,8 +55,8 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from tempfile import TemporaryDirectory
     from threading import Thread
 
+    from ppsim.base import notes
     from ppsim.base.interruptible import run_interruptibly
-    from ppsim.base.notes import show_notes
     from ppsim.errors import InputError, MissingDependency
     from ppsim.questions.view import plan_request, tell, view
     from ppsim.questions.view_model import Planner, library_names
@@ -113,7 +113,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
             webbrowser.open(address)
         Thread(target=_prepare, daemon=True).start()
         logging.disable()  # what is noted of a client's doings is no news
-        show_notes(lambda text: None)
+        notes.shown.note = lambda text: None
         config = uvicorn.Config(
             app,
             http=make_protocol(),

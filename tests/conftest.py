@@ -119,13 +119,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     Schedules that a test loads are not there for others, nor where a command shows notes and progress, nor what a
     library sets for the whole process, such as Dask's limits of threads. Fixtures of every test would take longer.
     """
-    from ppsim.base import notes, progress
+    from ppsim.base import notes
     from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
 
     global in_fast_test
     in_fast_test = item.get_closest_marker("slow") is None
     environment, path = dict(os.environ), sys.path.copy()
-    shown = notes._show, progress._bar
+    shown = dict(vars(notes.shown))
     tables = registry._families, registry._spellings
     registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     try:
@@ -134,7 +134,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         in_fast_test = False
         loaded = registry._families.keys() - tables[0].keys()
         registry._families, registry._spellings = tables
-        notes._show, progress._bar = shown
+        vars(notes.shown).update(shown)
         if loaded:
             for loader in (_load._run, _load._adopt, _block.load_block):
                 loader.cache_clear()

@@ -9,10 +9,8 @@ pytestmark = pytest.mark.slow
 LOADED = {
     "ppsim",
     "ppsim.base",
-    "ppsim.base.long_work",
     "ppsim.base.notes",
     "ppsim.base.numbers",
-    "ppsim.base.progress",
     "ppsim.base.signals",
     "ppsim.cli",
     "ppsim.cli._help",

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.compile_apart import compile_early, compile_within, is_asked
 from ppsim.base.deadline import seconds_left
-from ppsim.base.long_work import long_work
+from ppsim.base.notes import long_work
 
 Functions = tuple[Callable[..., Any], ...]
 

@@ -1,24 +1,47 @@
-"""Notes to the user beside an answer, such as what was left out; whoever shows answers says where they go."""
+"""What is said beside an answer: notes, how far long work is, what it does; whoever shows answers says how."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+Report = Callable[[float | None, str], None]  # called with the share done, 0 to 1 or unknown, and the current step
 
 
 def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=3)
 
 
-_show: Callable[[str], None] = _warn
+@dataclass
+class Shown:
+    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line sets it.
+
+    Attributes:
+        note: shows the text of a note.
+        progress: makes a bar, where one is wanted; a context manager that gives what to report to.
+        work: shows the words of a block, such as ``compiling``; a context manager.
+    """
+
+    note: Callable[[str], None] = _warn
+    progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(lambda done, what: None)
+    work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
+
+
+shown = Shown()
 
 
 def note(text: str) -> None:
-    """Tell the user something beside the answer: a warning of Python's, unless :func:`show_notes` said otherwise."""
-    _show(text)
+    """Tell the user something beside the answer, such as what was left out."""
+    shown.note(text)
 
 
-def show_notes(show: Callable[[str], None]) -> None:
-    """Show notes by a function of their text, from now on."""
-    global _show
-    _show = show
+def progress(wanted: bool = True) -> AbstractContextManager[Report]:
+    """Show the progress of the block, where it is wanted and somebody shows it; gives what to report to."""
+    return shown.progress(wanted)
+
+
+def long_work(what: str) -> AbstractContextManager[None]:
+    """Say what the block does, such as ``compiling``, where a command line shows it."""
+    return shown.work(what)

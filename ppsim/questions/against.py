@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.notes import progress
 from ppsim.base.numbers import format_change, format_number, format_share
-from ppsim.base.progress import progress
 from ppsim.base.workers import count_cores
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer

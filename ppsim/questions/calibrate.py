@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.base.atomic_file import rehearse
-from ppsim.base.progress import progress
+from ppsim.base.notes import progress
 from ppsim.base.signals import orderly_end
 from ppsim.errors import InputError
 from ppsim.questions.ask import ask

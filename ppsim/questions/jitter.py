@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.base.notes import Report, progress
 from ppsim.base.numbers import format_change, format_number, format_share
-from ppsim.base.progress import Report, progress
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
+from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number
-from ppsim.base.progress import progress
 from ppsim.base.results import Results
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
+from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number, format_share
-from ppsim.base.progress import progress
 from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer

@@ -12,9 +12,8 @@ import numpy as np
 
 from ppsim.analysis.tradeoff import Point
 from ppsim.base.atomic_file import open_atomically
-from ppsim.base.notes import note
+from ppsim.base.notes import note, progress
 from ppsim.base.numbers import format_number, format_share
-from ppsim.base.progress import progress
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores

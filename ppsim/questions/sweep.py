@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import numpy as np
 
-from ppsim.base.progress import progress
+from ppsim.base.notes import progress
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError

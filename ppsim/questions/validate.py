@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.base.atomic_file import open_atomically, rehearse
-from ppsim.base.notes import note
-from ppsim.base.progress import progress
+from ppsim.base.notes import note, progress
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically, place_together, rehearse
 from ppsim.base.json_output import dump_json
-from ppsim.base.long_work import long_work
+from ppsim.base.notes import long_work
 from ppsim.base.tables import TABLES, save_table
 from ppsim.errors import InputError
 from ppsim.questions.given import Given, suffixes_of

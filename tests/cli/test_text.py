@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ppsim.base import long_work
+from ppsim.base import notes
 from ppsim.cli import group, main
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_what_click_refuses_is_wrapped_between_words(monkeypatch, capsys):
     """As all errors of a terminal are: no word of a long value is broken."""
     for name, value in {"COLUMNS": "50", "FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(long_work, "_show", long_work._show)  # main sets it for the whole process
+    monkeypatch.setattr(notes.shown, "work", notes.shown.work)  # main sets it for the whole process
     monkeypatch.setattr("sys.argv", ["ppsim", "run", "1f1b", "--mb", "seventeen of them and then some more"])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with pytest.raises(SystemExit) as ended:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.pareto import front
-from ppsim.base.progress import Report
+from ppsim.base.notes import Report
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from ppsim.base import compiled, long_work
+from ppsim.base import compiled, notes
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def said(monkeypatch) -> list[str]:
         lines.append(what)
         yield
 
-    monkeypatch.setattr(long_work, "_show", show)
+    monkeypatch.setattr(notes.shown, "work", show)
     return lines
 
 
 def test_nothing_is_shown_by_itself(capsys):
-    with long_work.long_work("compiling"):
+    with notes.long_work("compiling"):
         pass
     assert capsys.readouterr() == ("", "")
 
