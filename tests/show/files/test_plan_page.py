@@ -155,6 +155,22 @@ def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_p
             browser.run(f"document.querySelectorAll('#plans tbody tr')[{place}].click()")
             said = f"Timeline of 4 devices, {format_number(simulate(schedule, costs).makespan / 1e3)} s"
             browser.wait(f"document.getElementById('run-of').textContent.startsWith({said!r})")
-            shown = browser.run("[...document.querySelectorAll('#ranks span[title]')].map(gpu => +gpu.textContent)")
-            device = {int(rank): at for (_, at, _, _), rank in np.ndenumerate(rank_grid(parallel))}
+            shown = browser.run("[...document.querySelectorAll('#ranks [data-rank]')].map(gpu => +gpu.textContent)")
+            grid = rank_grid(parallel)
+            device = {int(rank): at for (_, at, _, _), rank in np.ndenumerate(grid)}
             assert shown == [device[rank] for rank in range(16)]
+            picked = f"document.querySelector('#ranks [data-rank=\"{place % 16}\"]')"
+            browser.run(f"{picked}.dispatchEvent(new PointerEvent('pointerover', {{ bubbles: true }}))")
+            (own,) = np.argwhere(grid == place % 16)
+            for group, axis in (("dp", 0), ("pp", 1), ("cp", 2), ("tp", 3)):
+                marked = browser.run(
+                    f"[...document.querySelectorAll('#ranks [data-group={group}]')].map(gpu => +gpu.dataset.rank)"
+                )
+                beside = grid[tuple(slice(None) if at == axis else own[at] for at in range(4))]
+                assert sorted([*marked, place % 16]) == sorted(beside.tolist())
+            browser.run("moment.value = 437; moment.dispatchEvent(new Event('input'))")
+            timeline = simulate(schedule, costs)
+            time = 0.437 * timeline.makespan
+            running = schedule.device[(timeline.start <= time) & (time < timeline.end)]
+            said = f"{len(set(running.tolist()))} of 4 devices compute"
+            assert said in browser.run("document.getElementById('at').textContent")

@@ -134,6 +134,7 @@ async function showRun(place) {
   if (place !== chosen) return;
   $('run-of').innerHTML = timeline + ranksOf(plans[place]);
   drawRun();
+  followRanks(plans[place]);
 }
 
 /** The options that leave a search this plan alone. */

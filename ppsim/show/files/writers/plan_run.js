@@ -1,4 +1,5 @@
-// A plan's pipeline and ranks: its queues timed here, as the simulator does, drawn a row a device; its GPUs by node.
+// A plan's pipeline and ranks: its queues timed here, as the simulator does, drawn a row a device; below them its GPUs by
+// node, with what each computes at the time under the pointer, and the groups of the one that is picked.
 
 const rowOf = devices => devices <= 4 ? 26 : 16; // pixels of a device
 const MOST_NODES = 16;
@@ -13,7 +14,7 @@ async function readQueues({ offsets, packed }) {
   return { offsets, kind, stage, microbatch, paired };
 }
 
-/** When each op starts and ends: as soon as its device is free and its input is there; both ops of a pair as one. */
+/** When each op starts and ends: as soon as its device is free and its input is there; both ops of a pair as one; and the messages. */
 function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, comm }) {
   const stages = time[0].length;
   const ended = new Map(); // by what an op gives and to which microbatch: when, and on which device
@@ -22,6 +23,7 @@ function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, 
     : kind[op] === 3 ? 0 : stage[op] === stages - 1 ? given(false, stage[op], microbatch[op]) : given(true, stage[op] + 1, microbatch[op]);
   const start = new Float64Array(kind.length);
   const end = new Float64Array(kind.length);
+  const messages = []; // from which device, to which, when sent and when there
   const next = offsets.slice(0, -1);
   const lasts = op => time[kind[op]][stage[op]];
   for (let moved = true; moved;) {
@@ -33,7 +35,11 @@ function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, 
         const inputs = ops.map(needs).filter(Boolean);
         if (!inputs.every(key => ended.has(key))) break;
         let at = op > offsets[device] ? end[op - 1] : 0;
-        for (const [when, where] of inputs.map(key => ended.get(key))) at = Math.max(at, when + comm[where][device]);
+        for (const [when, where] of inputs.map(key => ended.get(key))) {
+          const there = when + comm[where][device];
+          if (there > when) messages.push([where, device, when, there]);
+          at = Math.max(at, there);
+        }
         let long = ops.reduce((sum, each) => sum + lasts(each), 0);
         if (ops.length > 1 && pair && ops.some(each => kind[each] === 1)) long = (pair[stage[op]] + pair[stage[op + 1]]) / 2;
         for (const each of ops) {
@@ -44,7 +50,7 @@ function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, 
         moved = true;
       }
   }
-  return { start, end, makespan: end.reduce((most, time) => Math.max(most, time), 0) };
+  return { start, end, messages, makespan: end.reduce((most, time) => Math.max(most, time), 0) };
 }
 
 /** A plan's timeline as a canvas with what it shows in words; nothing where the page carries none. */
@@ -57,7 +63,8 @@ async function timelineOf(place) {
   const kinds = [...new Set(queue.kind)].sort();
   const legend = kinds.map(kind => `<li>${swatch(DATA.kinds[kind].fill[0])}<span>${DATA.kinds[kind].name}</span></li>`).join('');
   const words = `Timeline of ${devices} devices, ${number(makespan / 1e3)} s from the first forward to the last backward, as simulated before measured runs correct it`;
-  return `<h3>${words}</h3><canvas id="run" role="img" aria-label="${words}" height="${devices * rowOf(devices)}"></canvas><p id="at" class="muted">Point at an op for its name.</p><ul>${legend}</ul>`;
+  return `<h3>${words}</h3><div id="over"><canvas id="run" role="img" aria-label="${words}" height="${devices * rowOf(devices)}"></canvas><div id="cursor" hidden></div></div>`
+    + `<p class="moment"><label>time <input id="moment" type="range" min="0" max="999" value="0"></label> <span id="at" class="muted" aria-live="polite">Point at the timeline or move the slider for what the GPUs below do at a time.</span></p><ul>${legend}</ul>`;
 }
 
 /** Draw the timeline that is shown, as wide as there is room. */
@@ -93,26 +100,96 @@ function drawRun() {
     const box = canvas.getBoundingClientRect();
     const device = Math.floor((event.clientY - box.top) / row);
     const time = makespan * (event.clientX - box.left) / box.width;
+    let told = '';
     for (let op = queue.offsets[device]; op < queue.offsets[device + 1]; op++)
       if (start[op] <= time && time < end[op])
-        $('at').textContent = `device ${device}: ${queue.stage[op]}${DATA.kinds[queue.kind[op]].letter}${queue.microbatch[op]}, ${number(start[op])} to ${number(end[op])} ms`;
+        told = `device ${device}: ${labelOf(queue, op)}, ${number(start[op])} to ${number(end[op])} ms; `;
+    momentAt(time, told);
   };
+  $('moment').oninput = () => momentAt($('moment').value / 1000 * makespan);
 }
 
-/** Which GPUs hold which part, a box a node: the number and the colour are the pipeline device. */
-function ranksOf({ tp, cp, pp, dp }) {
-  const gpus = tp * cp * pp * dp;
+const labelOf = ({ stage, kind, microbatch }, op) => `${stage[op]}${DATA.kinds[kind[op]].letter}${microbatch[op]}`;
+
+/** Colour the GPUs by what their pipeline device computes at a time, and say which messages are on the way. */
+function momentAt(time, told = '') {
+  const { read: queue, times: { start, end, messages, makespan } } = DATA.runs[chosen];
+  const devices = queue.offsets.length - 1;
+  const running = Array(devices).fill(-1);
+  for (let op = 0, device = 0; op < start.length; op++) {
+    while (op >= queue.offsets[device + 1]) device++;
+    if (start[op] <= time && time < end[op]) running[device] = op;
+  }
+  for (const gpu of document.querySelectorAll('#ranks [data-device]')) {
+    const op = running[gpu.dataset.device];
+    const look = DATA.kinds[queue.kind[op]];
+    const chunk = Math.floor(queue.stage[op] / devices) % 2;
+    gpu.style.background = look?.fill[chunk] ?? 'none';
+    gpu.style.color = look?.text[chunk] ?? '';
+  }
+  const sent = messages.filter(([,, when, there]) => when <= time && time < there).map(([from, to]) => `${from} → ${to}`);
+  $('at').textContent = `${told}${number(time)} ms: ${running.filter(op => op >= 0).length} of ${devices} devices compute`
+    + `, ${sent.length ? `messages on the way ${sent.join(', ')}` : 'no message on the way'}`;
+  $('moment').value = 1000 * time / makespan;
+  $('cursor').hidden = false;
+  $('cursor').style.left = `${100 * time / makespan}%`;
+}
+
+/** The ranks of a plan: how many, and of each its pipeline device, replica, and place among those of both. */
+function layoutOf({ tp, cp, pp, dp }) {
   const inner = tp * cp;
-  const deviceOf = rank => DATA.pipelineFirst ? Math.floor(rank / inner) % pp : Math.floor(rank / (inner * dp));
-  const replicaOf = rank => DATA.pipelineFirst ? Math.floor(rank / (inner * pp)) : Math.floor(rank / inner) % dp;
+  const places = DATA.pipelineFirst ? rank => [Math.floor(rank / inner) % pp, Math.floor(rank / (inner * pp))]
+    : rank => [Math.floor(rank / (inner * dp)), Math.floor(rank / inner) % dp];
+  return { inner, gpus: inner * pp * dp, placeOf: rank => [...places(rank), rank % inner] };
+}
+
+/** Which GPUs hold which part, a box a node: the number and the colour are the pipeline device; a group of tp is joined. */
+function ranksOf(plan) {
+  const { gpus, placeOf } = layoutOf(plan);
   const nodes = Math.ceil(gpus / DATA.perNode);
   const node = at => Array.from({ length: Math.min(DATA.perNode, gpus - at * DATA.perNode) }, (_, i) => {
-    const rank = at * DATA.perNode + i;
-    const device = deviceOf(rank);
-    const told = `rank ${rank}: pipeline device ${device}, replica ${replicaOf(rank)}, tensor ${rank % tp}`;
-    return `<span title="${told}" style="background:hsl(${Math.round(300 * device / pp)} 45% ${dark ? 26 : 84}%)">${device}</span>`;
+    const [device] = placeOf(at * DATA.perNode + i);
+    const joined = (at * DATA.perNode + i) % plan.tp && i ? ' class="joined"' : '';
+    return `<span data-rank="${at * DATA.perNode + i}" data-device="${device}"${joined} style="--hue:${Math.round(300 * device / plan.pp)}">${device}</span>`;
   }).join('');
-  const boxes = Array.from({ length: Math.min(nodes, MOST_NODES) }, (_, at) => `<li><span class="muted">node ${at}</span><div>${node(at)}</div></li>`);
+  const boxes = Array.from({ length: Math.min(nodes, MOST_NODES) }, (_, at) => `<div><span class="muted">node ${at}</span><div>${node(at)}</div></div>`);
   const rest = nodes > MOST_NODES ? ` (the first ${MOST_NODES} of ${nodes.toLocaleString('en-US')} nodes)` : '';
-  return `<h3>where its ranks lie: pipeline device of each GPU${rest}</h3><ul id="ranks">${boxes.join('')}</ul>`;
+  return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrows pick one" aria-describedby="picked">${boxes.join('')}</div>`
+    + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or pick it by arrows, for its groups.</p>';
+}
+
+const LINES = { tp: 'solid', cp: 'double', dp: 'dashed', pp: 'dotted' }; // as plan.css outlines them
+
+/** Mark the groups of a rank: of its tensors, its sequence, its weights and its pipeline. */
+function pickRank(plan, picked) {
+  const { gpus, placeOf } = layoutOf(plan);
+  const [device, replica, inside] = placeOf(picked);
+  const tensor = Math.floor(inside / plan.tp);
+  const groupOf = ([d, r, i]) => d === device && r === replica && Math.floor(i / plan.tp) === tensor ? 'tp'
+    : d === device && r === replica && (i - inside) % plan.tp === 0 ? 'cp'
+      : d === device && i === inside ? 'dp' : r === replica && i === inside ? 'pp' : '';
+  const groups = { tp: [picked], cp: [picked], dp: [picked], pp: [picked] };
+  for (let rank = 0; rank < gpus; rank++) if (rank !== picked) groups[groupOf(placeOf(rank))]?.push(rank);
+  for (const gpu of document.querySelectorAll('#ranks [data-rank]'))
+    gpu.dataset.group = +gpu.dataset.rank === picked ? 'own' : groupOf(placeOf(+gpu.dataset.rank));
+  const where = ranks => new Set(ranks.map(rank => Math.floor(rank / DATA.perNode))).size > 1 ? 'between nodes' : 'inside a node';
+  const told = Object.entries(groups).filter(([, ranks]) => ranks.length > 1).map(([name, ranks]) => {
+    ranks.sort((a, b) => a - b);
+    return `${name} (${LINES[name]}): ranks ${ranks.length > 8 ? `${ranks.slice(0, 7).join(', ')} and ${ranks.length - 7} more` : ranks.join(', ')}, ${where(ranks)}`;
+  });
+  $('picked').textContent = [`rank ${picked}: pipeline device ${device}, replica ${replica}, tensor ${inside % plan.tp}`, ...told].join(' · ');
+}
+
+/** The GPU under the pointer is picked, and by arrows the next or the one before. */
+function followRanks(plan) {
+  const all = $('ranks').querySelectorAll('[data-rank]').length;
+  let picked = -1;
+  const pick = rank => { picked = Math.min(Math.max(rank, 0), all - 1); pickRank(plan, picked); };
+  $('ranks').onpointerover = ({ target }) => { if (target.dataset.rank) pick(+target.dataset.rank); };
+  $('ranks').onkeydown = event => {
+    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: DATA.perNode, ArrowUp: -DATA.perNode }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    pick(picked + by);
+  };
 }
