@@ -1,12 +1,10 @@
 """What the property tests draw from: every accepted shape of a schedule, and costs of every kind."""
 
-from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -33,11 +31,6 @@ EVERY = 1 if examples().max_examples >= 50 else 4
 SOME = examples(max_examples=min(10, examples().max_examples // 2))  # likewise, where an example takes long
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 HUNTS = examples().max_examples > 50  # for sweeps that are not drawn by hypothesis
-
-
-def thinned(cases: Iterable[Any], every: int = 4) -> list[Any]:
-    """Parameters of a test of which the fast gear takes the first and every ``every``-th after it."""
-    return [pytest.param(case, marks=[pytest.mark.slow] if n % every else []) for n, case in enumerate(cases)]
 
 
 @cache

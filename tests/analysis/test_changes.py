@@ -50,3 +50,12 @@ def test_measured_costs_are_taken_to_another_schedule():
     assert adapt_costs(halves, generate("1f1b", devices=2, microbatches=4)).time[Kind.B].tolist() == [3.0, 3.0]
     with pytest.raises(InputError, match="measured for 2 stages, and interleaved has 4"):
         adapt_costs(measured, generate("interleaved", devices=2, microbatches=4))
+
+
+def test_messages_that_take_no_time_take_none_elsewhere():
+    """A median needs links that took some; on its own a device sends itself nothing."""
+    measured = Costs(np.ones((4, 2)), np.zeros((2, 2)))
+    assert np.asarray(adapt_costs(measured, generate("1f1b", devices=2, microbatches=2)).comm).tolist() == [[0, 0]] * 2
+    some = Costs(np.ones((4, 3)), np.array([[0.0, 4.0, 0.0], [1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
+    known = np.asarray(adapt_costs(some, generate("1f1b", devices=3, microbatches=2)).comm)
+    assert known.tolist() == [[0, 4, 2], [1, 0, 2], [2, 2, 0]]

@@ -11,7 +11,6 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.search.rules.zbv import list_orders, queues_of
-from tests.cases import thinned
 
 # P, M, (t_F, t_I, t_W, t_comm), bubble rates of 1F1B, ZB-H1 and ZB-H2. Table 9's times, in ms; Table 5's rates.
 TABLE_5 = [
@@ -78,7 +77,8 @@ HELD = (0.366, 0.366, 0.366, 0.432, 0.432, 0.432)
 AUTOMATIC = ((0.1585, 0.0433), (0.1242, 0.0039), (0.0674, 0.0026), (0.1323, 0.0029), (0.1045, 0.0022), (0.0554, 0.001))
 
 
-@pytest.mark.parametrize("case", thinned(zip(TABLE_5, HELD, AUTOMATIC, strict=True), 3))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("case", zip(TABLE_5, HELD, AUTOMATIC, strict=True))
 def test_table_5_of_the_automatic_schedules(case):
     """Once and twice the memory of 1F1B for the heuristic gives ZB-1p and ZB-2p."""
     (devices, microbatches, (tf, ti, tw, comm), _), held, published = case

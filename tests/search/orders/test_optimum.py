@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppsim.base.deadline import TimeOver
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule, place
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
 from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.orders import optimize as module
 from ppsim.search.orders.engine import search
-from ppsim.search.orders.optimize import optimize
+from ppsim.search.orders.optimize import MOST_SEARCHED_S, SEARCHED, optimize
 from ppsim.search.problem import Objective, Problem
 from tests.cases import HUNTS
 from tests.search.orders.oracle import Pipeline, best_of_all, replay
@@ -192,3 +194,22 @@ def test_what_is_proved_of_many_pipelines_is_true(seed):
 @pytest.mark.parametrize("row", OPTIMA[::12], ids=str)
 def test_the_optima_are_those_of_the_oracle(row):
     assert best_of_all(describe(read(row)), 60.0) in (row["optimum"], None)
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "seconds", "searched"),
+    [(4, 10, 10 * SEARCHED), (4, 100, MOST_SEARCHED_S), (2000, 10, 10)],
+    ids=["a part", "no more than proofs need", "all where none is tried"],
+)
+def test_a_proof_has_the_time_that_the_search_leaves(microbatches, seconds, searched, monkeypatch):
+    given = []
+
+    def search_none(problem, **named):
+        given.append(named["time_limit"])
+        raise TimeOver
+
+    monkeypatch.setattr(module, "search", search_none)
+    problem = Problem(place("linear", 2, 2), microbatches, Costs(np.ones((4, 2))))
+    with pytest.raises(TimeOver):
+        optimize([problem], [[]], time_limit=seconds)
+    assert given == pytest.approx([searched], rel=0.01)

@@ -14,7 +14,7 @@ from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders.engine import search
-from ppsim.search.orders.solver import Model, count_steps, import_solver, solve
+from ppsim.search.orders.solver import Grid, Model, count_steps, import_solver, solve, up
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
 
@@ -204,3 +204,11 @@ def test_without_time_the_answer_is_what_was_known(objective):
     assert proof.solution.score(objective) <= known.score(objective)
     assert fits(asked, proof.solution.schedule)
     assert proof.bound <= proof.solution.score(objective)[0]
+
+
+def test_a_bound_in_steps_is_never_above_itself():
+    """Whole times reach the next step; others are rounded, and so is the bound, a little below."""
+    nothing = np.zeros(0, np.int64)
+    whole, rounded = (Grid(nothing, nothing, nothing, nothing, 4.0, exact) for exact in (True, False))
+    assert [up(bound, whole) for bound in (2.5, 2.6, 2.75)] == [10, 11, 11]
+    assert [up(bound, rounded) for bound in (2.5, 2.6, 2.75)] == [9, 10, 10]

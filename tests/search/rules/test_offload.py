@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.core.costs import costs_for
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind, pack
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule
@@ -17,7 +17,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.questions.build import parse_offload
 from ppsim.schedules import generate
-from ppsim.search.rules.offload import add_offload
+from ppsim.search.rules.offload import _lag, add_offload
 from tests.cases import PLAIN
 from tests.search.originals import SAMPLED, compute_queues, costs_named, table
 
@@ -175,3 +175,22 @@ def test_what_has_copies_or_recomputes_is_refused():
         add_offload(add_recompute(schedule), prices, 1)
     with pytest.raises(InputError, match="no backward"):
         add_offload(generate("forward-only", devices=2, microbatches=2), prices, 1)
+
+
+def test_the_longest_lag_of_copies_is_that_of_any_device():
+    """How long after its F the last copy before the first backward ends, op by op."""
+    for slow in range(4):
+        schedule = generate("1f1b", devices=4, microbatches=6)
+        time = np.where(np.arange(4) == slow, 1.0, 3.0) * np.ones((4, 1))
+        prices = Costs(time, others={Kind.OFFLOAD: np.where(np.arange(4) == slow, 5.0, 0.5), Kind.RELOAD: np.ones(4)})
+        timeline = simulate(add_offload(schedule, prices, 1.0), prices)
+        made, lags = timeline.schedule, [0.0]
+        for queue in map(made.queue, range(4)):
+            copy = 0.0
+            for place in range(queue.start, queue.stop):
+                if made.kind[place] == Kind.B:
+                    break
+                if made.kind[place] == Kind.OFFLOAD:
+                    copy = timeline.end[place] - timeline.end[place - 1]
+            lags.append(copy)
+        assert _lag(timeline) == max(lags)

@@ -15,11 +15,11 @@ from ppsim.search.problem import Problem, fits
 from ppsim.search.rules import zbv
 from ppsim.search.rules.heuristics import write_v
 from ppsim.search.rules.orders import write_schedule
-from tests.cases import thinned
 from tests.search.orders.prices import costs as prices
 
 
-@pytest.mark.parametrize("seed", thinned(range(40)))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(40))
 def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
     """Uneven stages and long messages, with which the greedy passes contradict themselves, give an order as well."""
     draw = np.random.default_rng(seed)
@@ -48,7 +48,8 @@ def test_the_order_follows_the_costs():
     assert spans[0] < spans[1]
 
 
-@pytest.mark.parametrize("seed", thinned(range(25)))
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize(("name", "fixed"), [("zb-v", ["zb-v-torch"]), ("zb-auto", ["zb-1p", "zb-h2"])])
 def test_no_known_order_is_better(name, fixed, seed):
     """No fixed order that fits, and not the order for equal times, is shorter in makespan and no longer in span."""

@@ -7,7 +7,6 @@ import pytest
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.drawing.tradeoff import figure_of
-from tests.cases import thinned
 from tests.show.drawing.boxes import box_of
 
 CROWDS = {
@@ -27,8 +26,9 @@ def drawn(points, width):
     return figure, names, [box_of(name) for name in names]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("crowd", CROWDS)
-@pytest.mark.parametrize("width", thinned([3.3, 6.75]))
+@pytest.mark.parametrize("width", [3.3, 6.75])
 def test_names_stay_inside_the_picture(crowd, width):
     """Apart from names as wide as half the axes, which no place has room for."""
     figure, names, boxes = drawn(CROWDS[crowd], width)

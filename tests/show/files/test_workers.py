@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import thinned
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, STRAGGLERS
 
 
-@pytest.mark.parametrize("suffix", thinned(["svg", "png", "pdf"]))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_heat_draws_workers_over_steps(suffix, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert invoke("explain", str(STRAGGLERS), "--heat", "-o", f"x.{suffix}", "-q").exit_code == 0

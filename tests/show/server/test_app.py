@@ -29,7 +29,6 @@ from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from tests.cases import thinned
 
 HOST = "127.0.0.1:8765"
 
@@ -357,7 +356,8 @@ def test_a_message_names_a_dropped_file_without_its_folder(app, tmp_path):
     assert refusal(app, asked("dropped:x.toml", devices=2, mb=2)).startswith("'x.toml', line 1")
 
 
-@pytest.mark.parametrize("declared", thinned(list_options(ViewRequest)), ids=lambda declared: declared.name)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("declared", list_options(ViewRequest), ids=lambda declared: declared.name)
 def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(declared, tmp_path, monkeypatch):
     """Every option by each of its names, with the path of a file and then of none."""
     monkeypatch.chdir(tmp_path)

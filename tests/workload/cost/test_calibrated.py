@@ -10,7 +10,7 @@ import pytest
 
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
-from ppsim.inputs.profile.profile import OpTime, Profile, Provenance, Workload, read
+from ppsim.inputs.profile.profile import OpTime, Profile, Provenance, StageSize, Workload, read
 from ppsim.workload.cost.calibrated import use_profile
 from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
@@ -209,3 +209,22 @@ def test_stages_in_another_number_or_when_asked_count_as_their_sum():
         time = stage_costs(GPT, machine, parallel).time
         assert time[Kind.F].sum() == pytest.approx(4e-3)
         assert time[Kind.B].sum() == pytest.approx(10e-3)
+
+
+def test_modules_with_the_parameters_of_dense_layers_are_dense_layers():
+    """One and three layers, a half longer forward and twice as long backward than the curve says of four."""
+    alone = replace(GPT, layers=6)
+    curve = stage_costs(alone, H100, Parallel(pp=3)).time[:, 1] / 2 * 1e3  # of a layer without ends
+    each = stage_costs(alone, H100, Parallel(pp=3)).parameters[1] / 2
+    rows = [
+        op("stage", k, scale * curve[Kind[k]] * 2, stage=s) for k, scale in (("F", 1.5), ("B", 2.0)) for s in (0, 1)
+    ]
+    sizes = tuple(StageSize(s, 0, int(count * each), 0, 0, 0, 0) for s, count in ((0, 1), (1, 3)))
+    profile = Profile(replace(WHERE, device=""), None, tuple(rows), stage=sizes)
+    measured = use_profile(H100, profile, "p", GPT, Parallel(pp=2, microbatches=2)).measured
+    assert measured is not None
+    assert measured.layer == pytest.approx((1.5, 2.0, 2.0, 2.0))
+    assert measured.taken.startswith("dense layers, of which modules have 4")
+    odd = replace(profile, stage=(*sizes[:1], replace(sizes[1], parameters=int(2.5 * each))))
+    with pytest.raises(InputError, match="a dense layer"):
+        use_profile(H100, odd, "p", GPT, Parallel(pp=2, microbatches=2))

@@ -573,3 +573,15 @@ def test_a_models_pipeline_is_drawn_by_the_run_that_it_prints(schedule, options)
     assert ("--tfb" in found["run"]) == (schedule != "zb-1p")
     ran = json.loads(invoke(*shlex.split(found["run"])[1:], "--json").stdout)
     assert ran["makespan"] / 1e3 == pytest.approx(found["step"]["pipeline"], rel=2e-5)
+
+
+@pytest.mark.parametrize(("types", "said"), [("dsss", None), ("ddss", "mlp_layer_types"), ("dsds", "mlp_layer_types")])
+def test_a_list_of_layers_that_says_what_sizes_say_is_known(tmp_path, types, said):
+    """One dense layer and then sparse ones: of any other list the config is refused."""
+    words = [{"d": "dense", "s": "sparse"}[letter] for letter in types] + ["sparse"] * 2
+    changes = {**EXPERTS, "first_k_dense_replace": 1, "mlp_layer_types": words}
+    if said:
+        with pytest.raises(InputError, match=said):
+            read_changed(tmp_path, **changes)
+    else:
+        assert read_changed(tmp_path, **changes).dense_layers == 1

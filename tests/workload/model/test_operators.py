@@ -19,13 +19,14 @@ from ppsim.workload.hardware.efficiency import (
     seconds,
 )
 from ppsim.workload.hardware.hardware import read_gpu
-from ppsim.workload.model.model import Layer, Model, attended_tokens, flops_per_token, kinds_of, read_model
+from ppsim.workload.model.model import Encoder, Layer, Model, attended_tokens, flops_per_token, kinds_of, read_model
 from ppsim.workload.model.operators import (
     FLASH,
     LINEAR,
     NONE,
     WIDE,
     embedding_operators,
+    encoder_operators,
     head_operators,
     layer_operators,
 )
@@ -362,3 +363,26 @@ def test_states_take_as_long_as_attention_at_2k_tokens_and_a_sixth_at_16k(seq, t
         rows = layer_operators(model, parallel, layer)
         took.append(seconds(rows, gpu, found, "bf16")[:, rows.names.index(name)].sum())
     assert took[1] / took[0] == pytest.approx(times, rel=0.25)
+
+
+@pytest.mark.parametrize(("gated", "inputs"), [(False, 1), (True, 2)])
+def test_an_encoders_tokens_all_attend_to_each_other(gated, inputs):
+    """2 images of 48 tokens on 2 x 2 GPUs: 48 tokens, 24 between linear layers; heads of 80 / 5 = 16."""
+    tower = Encoder(hidden=80, heads=5, layers=2, ffn=300, tokens=48, gated=gated)
+    found = encoder_operators(tower, Parallel(tp=2, cp=2, mbs=2))
+    tokens, local = 48, 24 * 80
+    wide = tokens * 150
+    assert table(found) == {
+        "norms": moves(2 * 2 * 2 * local, 2 * 4 * 2 * local, 2),
+        "query, key, value": gemm(tokens, 120, 80),
+        "attention": flash(4 * tokens * 48 * 40, 2 * tokens * 4 * 40),
+        "attention output": gemm(tokens, 80, 40),
+        "MLP in": gemm(tokens, inputs * 150, 80),
+        "activation": moves(2 * (inputs + 1) * wide, 2 * (2 * inputs + 1) * wide),
+        "MLP out": gemm(tokens, 80, 150),
+        "residuals": moves(2 * 3 * 2 * local, 2 * 2 * 2 * local, 2),
+    }
+    assert found.size[:, found.names.index("attention")].tolist() == [24, 48, 16]
+    apart = encoder_operators(tower, Parallel(tp=2, cp=2, mbs=2, sequence_parallel=False, precision="fp8"))
+    assert table(apart)["norms"] == moves(2 * 2 * 2 * 2 * local, 2 * 2 * 4 * 2 * local, 2)
+    assert table(apart)["MLP out"] == gemm(tokens, 80, 150, cast=4)
