@@ -63,7 +63,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, but refusing bytes that are no text: no title, unit or message could show them."""
         for number, word in enumerate(args, start=1):
-            if not (_is_text(word) or ctx.resilient_parsing):
+            if any("\ud800" <= sign <= "\udfff" for sign in word) and not ctx.resilient_parsing:
                 from ppsim.base.text import shorten
 
                 what = f"word {number} after ppsim, '{shorten(word)}', is not text in {sys.getfilesystemencoding()}"
@@ -99,10 +99,6 @@ class Commands(click.Group):
             guess = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{args[0]}'.{guess}")
         return super().resolve_command(ctx, args)
-
-
-def _is_text(word: str) -> bool:
-    return not any("\ud800" <= sign <= "\udfff" for sign in word)
 
 
 class _Ended(Exception):

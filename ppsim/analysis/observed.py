@@ -54,9 +54,9 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
         return _observe_streams(timeline)
     known = None if received is None else received[None]
     links = measure_terms(schedule, timeline.start[None], timeline.end[None], known).latency
-    ready = _input_ends(timeline)
-    most = np.maximum(timeline.start - ready, 0.0)
     device, need = schedule.device, schedule.dependency
+    ready = np.where(need == NONE, 0.0, timeline.end[need])  # when the op that computed the input had ended
+    most = np.maximum(timeline.start - ready, 0.0)
     latencies = np.where(schedule.crosses, np.minimum(links[device[need], device], most), 0.0)
     if received is not None:
         shown = schedule.crosses & ~np.isnan(received)
@@ -155,12 +155,6 @@ def _typical(duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArr
     """
     host = gap[own & early]
     return float(np.median(duration[own]) + (np.median(host) * len(host) / own.sum() if len(host) else 0.0))
-
-
-def _input_ends(timeline: Timeline) -> Floats:
-    """Shape (ops,): when the op that computed each one's input had ended, 0 without one."""
-    need = timeline.schedule.dependency
-    return np.where(need == NONE, 0.0, timeline.end[need])
 
 
 def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ppsim.base.atomic_file import rehearse
 from ppsim.base.tables import Row, read_table, save_table, table_suffix
@@ -84,7 +83,8 @@ class Results:
 
     def _kept(self, key: str, row: Row) -> Row:
         text = json.dumps(row)
-        return {**_scalars(row), KEY: key, MARK: self.mark, DIGEST: fingerprint([key, text]), WHOLE: text}
+        scalars = {name: value for name, value in row.items() if not isinstance(value, list | tuple | Mapping)}
+        return {**scalars, KEY: key, MARK: self.mark, DIGEST: fingerprint([key, text]), WHOLE: text}
 
     def _take_others(self) -> tuple[dict[str, Row], bool]:
         """Read the file if it is not as this run left it; whether its last row was cut."""
@@ -105,11 +105,6 @@ def fingerprint(inputs: object) -> str:
     """Compute a short text that differs for other inputs, and for another version of ppsim."""
     text = json.dumps([VERSION, inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _scalars(row: Row) -> dict[str, Any]:
-    """What of a row other programs can use as it is."""
-    return {name: value for name, value in row.items() if not isinstance(value, list | tuple | Mapping)}
 
 
 def _state(path: str | None) -> object:

@@ -97,7 +97,8 @@ def find_inputs(schedule: Schedule) -> Inputs:
     A need of a result that no op makes is left out, unless its kind must have it.
     """
     makers = {result: _makers(schedule, result) for result in Result}
-    found, sent = [_neighbours(schedule), _gates(schedule)], [True, False]  # collectives are ops here
+    ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, or the own
+    found, sent = [(ops, schedule.dependency[ops].astype(np.int64)), _gates(schedule)], [True, False]
     for kind in TIMED:
         ops = np.flatnonzero(schedule.kind == kind)
         needs = kind.info.needs if len(ops) else ()
@@ -161,17 +162,13 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
 
 def _makers(schedule: Schedule, result: Result) -> Indices:
     """Shape (stages or devices, microbatches): the op that makes a result, -1 for none."""
-    kinds = [kind for kind in TIMED if result in _results_of(kind)]
+    moved = {Result.ACTIVATION: 1, Result.GRADIENT: -1}.get(result)
+    kinds = [kind for kind in TIMED if result == kind.info.gives or moved == kind.info.direction]
     ops = np.flatnonzero(mask(kinds)[schedule.kind])
     by_stage = any(kind.info.has_stage for kind in kinds)
     made = np.full((schedule.n_stages if by_stage else schedule.n_devices, schedule.n_microbatches), NONE, np.int64)
     made[(schedule.stage if by_stage else schedule.device)[ops], schedule.microbatch[ops]] = ops
     return made
-
-
-def _results_of(kind: Kind) -> tuple[Result | None, ...]:
-    moved = {1: Result.ACTIVATION, -1: Result.GRADIENT}.get(kind.info.direction)
-    return (kind.info.gives, moved)
 
 
 def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[Indices, Indices]:
@@ -196,12 +193,6 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
     if need.must:
         return ops, np.where(source == NONE, MISSING, source)
     return ops[source != NONE], source[source != NONE]
-
-
-def _neighbours(schedule: Schedule) -> tuple[Indices, Indices]:
-    """Inputs of compute ops from the neighbouring stage, or from the ops of their own."""
-    ops = np.flatnonzero(schedule.dependency != NONE)
-    return ops, schedule.dependency[ops].astype(np.int64)
 
 
 def _gates(schedule: Schedule) -> tuple[Indices, Indices]:

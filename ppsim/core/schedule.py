@@ -303,7 +303,10 @@ class Schedule(Columns):
         its R, by the order of its queue.
         """
         if not self.only_computes:
-            return self._dependency_of_compute()
+            computing, found = np.flatnonzero(self.computes), self.compute_only.dependency
+            whole = np.full(len(self), NONE, np.int32)
+            whole[computing] = np.where(found >= 0, computing[np.maximum(found, 0)], found)
+            return whole
         gives, needs, nothing = self.results
         M = self.n_microbatches
         runs = np.full(nothing + M, MISSING, np.int32)
@@ -313,13 +316,6 @@ class Schedule(Columns):
         dependency = np.empty(len(self), np.int32)
         for ops, row in self.blocks():
             dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
-        return dependency
-
-    def _dependency_of_compute(self) -> NDArray[np.int32]:
-        """The dependency of the ops that compute, among others that have none."""
-        ops, dependency = np.flatnonzero(self.computes), np.full(len(self), NONE, np.int32)
-        found = self.compute_only.dependency
-        dependency[ops] = np.where(found >= 0, ops[np.maximum(found, 0)], found)
         return dependency
 
     @cached_property

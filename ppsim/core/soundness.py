@@ -55,7 +55,12 @@ def prove_queues(queues: Queues) -> None:
         _refuse_unless(found == n, f"{name}: {key} has {found} entries for {n} ops")
     _refuse_unless(n <= MOST_OPS, f"{name}: {n} ops are more than {MOST_OPS}")
     _refuse_unless(queues.n_microbatches >= 0, f"{name}: {queues.n_microbatches} microbatches")
-    _prove_offsets(name, queues.offsets, queues.n_devices, n)
+    offsets, devices = queues.offsets, queues.n_devices
+    _refuse_unless(len(offsets) == devices + 1, f"{name}: {len(offsets)} offsets for {devices} devices")
+    _refuse_unless(
+        int(offsets[0]) == 0 and int(offsets[-1]) == n and bool((offsets[1:] >= offsets[:-1]).all()),
+        f"{name}: offsets do not ascend from 0 to the {n} ops",
+    )
     _prove_range(name, "kind", queues.kind, len(Kind))
     _prove_exempt(name, "stage", queues.stage, queues.n_stages, queues.kind, _STAGELESS)
     _prove_exempt(name, "microbatch", queues.microbatch, queues.n_microbatches, queues.kind, _OF_STAGE)
@@ -176,14 +181,6 @@ def _seconds(pair: Integers, compute_ops: Integers | None) -> Integers:
     return second if compute_ops is None else np.searchsorted(compute_ops, second)
 
 
-def _prove_offsets(name: str, offsets: Integers, devices: int, ops: int) -> None:
-    _refuse_unless(len(offsets) == devices + 1, f"{name}: {len(offsets)} offsets for {devices} devices")
-    _refuse_unless(
-        int(offsets[0]) == 0 and int(offsets[-1]) == ops and bool((offsets[1:] >= offsets[:-1]).all()),
-        f"{name}: offsets do not ascend from 0 to the {ops} ops",
-    )
-
-
 def _prove_exempt(name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any) -> None:
     """Prove a range where ops of some kinds have none of it."""
     if len(column) and _largest(column) >= high:
@@ -208,13 +205,9 @@ def _prove_pairs(name: str, queues: Queues) -> None:
     across = second[np.minimum(np.searchsorted(second, inner), len(second) - 1)] == inner
     _refuse_unless(not across.any(), f"{name}: a pair spans two devices")
     _refuse_unless(
-        _all_compute(queues.kind) or bool(_COMPUTES[queues.kind[paired]].all()),
+        bool(_COMPUTES[queues.kind[paired]].all()),
         f"{name}: an op of a pair does not compute",
     )
-
-
-def _all_compute(kind: Integers) -> bool:
-    return int(kind.max(initial=0)) < len(COMPUTE)  # their codes come first
 
 
 def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:

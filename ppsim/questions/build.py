@@ -363,7 +363,7 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
         "tb": backward or (halves and (costs.ti is None or costs.tw is None)),
         "ti": Kind.I in kinds or summed or (Kind.W in kinds and costs.tw is None and costs.tb is not None),
         "tw": Kind.W in kinds or summed or (Kind.I in kinds and costs.ti is None and costs.tb is not None),
-        "tfb": costs.tfb is not None and _fuses_full_backward(schedule),
+        "tfb": costs.tfb is not None and bool(((schedule.kind == Kind.B) & (schedule.pair >= 0)).any()),
         "tr": Kind.R in kinds,
         "slice_scale": schedule.n_slices > 1,
         **{name: bool(kinds & {*kinds_of(name)}) for name in BESIDE},
@@ -397,15 +397,7 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "tfb": "no pairs of F and B",
         "tr": "no R; --recompute adds them",
         "slice_scale": "no slices of sequences",
-        "t_offload": "no OFFLOAD",
-        "t_reload": "no RELOAD",
-        "t_evict": "no EVICT",
-        "te": "no E",
-        "ts": "no S",
-        "tt": "no T",
-        "td": "no D",
-        "tgf": "no GF",
-        "tgb": "no GB",
+        **{name: f"no {kinds_of(name)[0].name}" for name in BESIDE},
         "t_collective": "no collectives",
         "host_link": f"no copies to a host{' that end in time' if costs.offload else ''}",
         "host_link_shared": "no copies to a host",
@@ -417,13 +409,6 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
                 f"--{option} has no effect: {named} {'has' if ',' not in named else 'have'} {what[name]}",
                 "leave it out",
             )
-
-
-def _fuses_full_backward(schedule: Schedule) -> bool:
-    from ppsim.core.ops import Kind
-
-    second, first = schedule.second_of_pairs, schedule.first_of_pairs
-    return bool(((schedule.kind[second] == Kind.B) | (schedule.kind[first] == Kind.B)).any())
 
 
 def build(
@@ -506,18 +491,14 @@ def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
     from ppsim.engine.memory.usage import curves
-
-    if costs.profile and not asked and not _has_bytes(costs.profile):
-        costs = replace(costs, profile=None)
-    pairs = zip(document.timelines, prices, strict=True)
-    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs)[0]) for t, c in pairs))
-
-
-def _has_bytes(profile: str) -> bool:
     from ppsim.inputs.profile.profile import read
 
-    found = read(profile)
-    return bool(found.stage) or (found.model is not None and any(row.part == "layers" for row in found.activation))
+    if costs.profile and not asked:
+        found = read(costs.profile)
+        if not (found.stage or (found.model and any(row.part == "layers" for row in found.activation))):
+            costs = replace(costs, profile=None)
+    pairs = zip(document.timelines, prices, strict=True)
+    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs)[0]) for t, c in pairs))
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:

@@ -80,7 +80,10 @@ def time_runs(
         verb = "has" if len(typed) == 1 else "have"
         raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
     for run in stated.values():
-        shape = _shape_beside(shape, run)
+        schedule = run.timeline.schedule
+        if shape.devices is None and shape.stages is None:
+            shape = replace(shape, devices=schedule.n_devices)
+        shape = shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)
     check_taken(spelled, shape)
     schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled}
     check_used(schedules.values(), costs)
@@ -126,11 +129,3 @@ def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:
     from ppsim.schedules import reads_ops
 
     return ShapeOptions() if reads_ops(spec) else options_taken(spec, shape)
-
-
-def _shape_beside(shape: ShapeOptions, run: TimedRun) -> ShapeOptions:
-    """The shape with the devices and microbatches of a run where none are given."""
-    schedule = run.timeline.schedule
-    if shape.devices is None and shape.stages is None:
-        shape = replace(shape, devices=schedule.n_devices)
-    return shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)

@@ -254,7 +254,8 @@ class _Change:
         if name == "comm":
             self._refuse_cluster()
             if run.measured or run.costs.profile:
-                return run.edit(self._comm_edit(value))
+                self._read(value)
+                return run.edit(lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm))))
         if run.measured and name in ("per", "profile", "segments", "layout", "recompute", *LAYER_TIMES):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
@@ -330,11 +331,6 @@ class _Change:
             return change_time(costs, kind, here, self._read(value, costs.time[kind, here]))
 
         return edit
-
-    def _comm_edit(self, value: str) -> Edit:
-        """Set or scale the latency of every link."""
-        self._read(value)
-        return lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
 
     def _change_link(self, link: str, value: str) -> Run:
         """Set a link as ``--link`` does, or scale its latency, in both directions or in one."""
