@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 MARGIN, MOST_ROWS = 40, 32
+MOST_STACKS = 16  # devices whose content a page has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,15 +166,18 @@ class Memory(Answer[MemoryRequest]):
         return document_writers([self.timeline], [title], self.inputs, output, complete=self._complete)
 
     def _complete(self, document: Document, suffix: str) -> Document:
-        """Add the curves, and what fills the fullest device: below them in pages, in figures where it is asked for."""
+        """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
         from ppsim.engine.memory.comparable import share_unit
-        from ppsim.engine.memory.usage import stack
+        from ppsim.engine.memory.usage import stacks
 
         found = self.report
-        held = stack(self.timeline, found.model)
-        further = (tuple(share_unit([held], [self.timeline.schedule])),)
-        shown = held if self.request.breakdown and suffix != ".html" else found.curve
-        return replace(document, memory=(shown,), cap=found.cap, curves=further)
+        if suffix != ".html":
+            shown = stacks(self.timeline, found.model)[0] if self.request.breakdown else found.curve
+            return replace(document, memory=(shown,), cap=found.cap)
+        held = stacks(self.timeline, found.model, MOST_STACKS)
+        held = share_unit(held, [self.timeline.schedule] * len(held))
+        further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
+        return replace(document, memory=(found.curve,), cap=found.cap, curves=(further,))
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would."""

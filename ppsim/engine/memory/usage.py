@@ -137,31 +137,36 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     return replace(curve, name=name, unit=model.unit, host=_on_host(timeline, model))
 
 
-def stack(timeline: Timeline, model: MemoryModel) -> Curve:
-    """What the fullest device holds over time by content, one line above the other: the last is its :func:`curves`.
+def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]:
+    """What the fullest devices hold over time by content, the fullest first.
 
-    Activations are told apart by chunk where there are several.
+    In each, one line is above the other: the last is the device's of :func:`curves`. Activations are told apart by
+    chunk where there are several.
     """
     schedule, whole = timeline.schedule, curves(timeline, model)
-    device = int(whole.peak.argmax())
     nothing, none = np.zeros(schedule.n_devices, np.int64), (np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64))
-    lines: list[tuple[str, NDArray[np.float64], NDArray[Any]]]
-    lines = [(name, np.zeros(1), held[device : device + 1]) for name, held in sum_static(schedule, model).items()]
+    always, others = sum_static(schedule, model), list[tuple[str, Curve]]()
     for name, at_start, at_end in _changes(timeline, model):
         chunks = range(schedule.n_chunks) if name == "activations" and schedule.n_chunks > 1 else [NONE]
         for chunk in chunks:
             own = (schedule.chunk == chunk) | (chunk == NONE)
             more = _arrivals(timeline, model) if name == "receive buffers" else none
             curve = _curve(timeline, np.where(own, at_start, 0), np.where(own, at_end, 0), nothing, more)
-            lines.append((name if chunk == NONE else f"{name}, chunk {chunk}", *steps(curve, device)))
-    lines = [(name, time, value) for name, time, value in lines if value.any()]
-    times = np.unique(np.concatenate([steps(whole, device)[0], *(time for _, time, _ in lines)]))
-    times = times[np.append(np.diff(times) > ROUNDING * timeline.makespan, True)]
-    held = [np.append(0, value)[np.searchsorted(time, times, "right")] for _, time, value in lines]
-    sums = np.cumsum(np.array(held).reshape(len(held), len(times)), 0, np.float64)
-    offsets = np.arange(len(lines) + 1) * len(times)
-    found = Curve("memory by content", model.unit, offsets, np.tile(times, len(lines)), sums.ravel())
-    return replace(found, parts=tuple(name for name, _, _ in lines), device=device)
+            others.append((name if chunk == NONE else f"{name}, chunk {chunk}", curve))
+    found = []
+    lines: list[tuple[str, NDArray[np.float64], NDArray[Any]]]
+    for device in np.argsort(-whole.peak, kind="stable")[:most].tolist():
+        lines = [(name, np.zeros(1), held[device : device + 1]) for name, held in always.items()]
+        lines += [(name, *steps(curve, device)) for name, curve in others]
+        lines = [(name, time, value) for name, time, value in lines if value.any()]
+        times = np.unique(np.concatenate([steps(whole, device)[0], *(time for _, time, _ in lines)]))
+        times = times[np.append(np.diff(times) > ROUNDING * timeline.makespan, True)]
+        held = [np.append(0, value)[np.searchsorted(time, times, "right")] for _, time, value in lines]
+        sums = np.cumsum(np.array(held).reshape(len(held), len(times)), 0, np.float64)
+        offsets = np.arange(len(lines) + 1) * len(times)
+        curve = Curve("memory by content", model.unit, offsets, np.tile(times, len(lines)), sums.ravel())
+        found.append(replace(curve, parts=tuple(name for name, _, _ in lines), device=device))
+    return found
 
 
 def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:

@@ -20,7 +20,7 @@ from ppsim.engine.memory.usage import (
     in_flight,
     op_at,
     peaks,
-    stack,
+    stacks,
     steps,
     sum_static,
 )
@@ -340,10 +340,15 @@ def test_what_fills_a_device_adds_up_to_what_it_holds(name, detailed):
         one = np.ones(timeline.schedule.n_stages, np.int64)
         model = replace(model, stash=10 * one, work_i=100 * one, message=1000 * one, output=10**4 * one)
         model = replace(model, gathered=10**5 * one, static={"weights": 10**6 * one})
-    found = stack(timeline, model)
     whole = curves(timeline, model)
-    peak = peaks(timeline, model)[found.device]
-    assert peak.value == whole.peak.max() == found.peak[-1]
+    everyone = stacks(timeline, model, 3)
+    assert [found.peak[-1] for found in everyone] == sorted(whole.peak, reverse=True)[:3]
+    for found in everyone:
+        adds_up(found, whole, peaks(timeline, model)[found.device])
+
+
+def adds_up(found, whole, peak):
+    assert peak.value == whole.peak[found.device] == found.peak[-1]
     lines = [steps(found, part) for part in range(len(found.parts))]
     times, values = steps(whole, found.device)
     at = np.searchsorted(times, lines[-1][0], "right") - 1
