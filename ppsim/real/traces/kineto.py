@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,11 +28,13 @@ class Steps:
         keys: the ops in that order; a pair is one op of kind FB.
         actions: its spans in each step.
         times: shape (steps, 4, ops): when each was reached, started and ended, and when its input arrived, in ms.
+        messages: start and end of all sends and receives, by name.
     """
 
     keys: tuple[Key, ...]
     actions: list[list[Action]]
     times: Times
+    messages: Mapping[Key, list[tuple[float, float]]]
 
 
 def matches(text: str) -> bool:
@@ -67,10 +69,8 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
         InputError: a file is no trace, a process is missing, or processes share no whole step.
     """
     traces = [parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
-    epoch = traces[0].base_s
-    steps = [_steps(trace, path, (trace.base_s - epoch) * 1e3) for trace, path in zip(traces, texts, strict=True)]
-    order = sorted(range(len(steps)), key=lambda n: min(key[1] for key in steps[n].keys))
-    steps = [steps[n] for n in order]
+    by_path = dict(zip(texts, traces, strict=True))
+    steps, together = split_steps(by_path)
     entries, spread = list[Entry](), list[tuple[int, int]]()
     for device, held in enumerate(steps):
         split = {key[1:] for key in held.keys if key[0] == "W"}
@@ -80,7 +80,6 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
                 entries.append((device, KINDS[kind], stage, microbatch, part))
                 spread.append((device, at))
     schedule = schedule_of(source, entries, len(steps))
-    together = _common_steps(steps)
     if not together:
         raise InputError(f"{source}: processes share no step", "traces of the same steps of one run")
     times = np.array([[steps[d].times[numbers[d], :, at] for d, at in spread] for numbers in together])
@@ -97,10 +96,18 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
         posted - zero if shown else np.full_like(posted, np.nan),
         arrival - zero,
         np.zeros(len(steps)),
-        traces=dict(zip(texts, traces, strict=True)),
+        traces=by_path,
         notes=tuple(_notes(traces)),
     )
     return align_clocks(observed)
+
+
+def split_steps(traces: Mapping[str, Trace]) -> tuple[list[Steps], list[list[int]]]:
+    """Split traces, by their paths, into steps; returns each device's, and the number of each common step on all."""
+    epoch = next(iter(traces.values())).base_s
+    steps = [_steps(trace, path, (trace.base_s - epoch) * 1e3) for path, trace in traces.items()]
+    steps.sort(key=lambda held: min(key[1] for key in held.keys))
+    return steps, _common_steps(steps)
 
 
 def _notes(traces: Sequence[Trace]) -> Iterator[str]:
@@ -120,11 +127,12 @@ def _members(action: Action, key: Key, split: set[tuple[int, int]]) -> list[Key]
 def _steps(trace: Trace, path: str, epoch: float) -> Steps:
     """Split a trace into steps, each of all ops once, and keep those that are whole."""
     arrivals = arrivals_of(trace)
-    steps, seen = list[list[Action]](), set[Key]()
+    steps, seen, messages = list[list[Action]](), set[Key](), defaultdict[Key, list[tuple[float, float]]](list)
     for action in trace.actions:
-        if action.kind.startswith(("SEND", "RECV")):
-            continue
         key = (action.kind, action.stage, action.microbatch)
+        if action.kind.startswith(("SEND", "RECV")):
+            messages[key].append((epoch + action.start, epoch + action.end))
+            continue
         if key in seen or not steps:
             steps.append([])
             seen = set()
@@ -137,7 +145,7 @@ def _steps(trace: Trace, path: str, epoch: float) -> Steps:
     queue = Counter(queue for queue in queues if len(queue) == longest).most_common(1)[0][0]
     whole = [step for step, own in zip(steps, queues, strict=True) if own == queue]
     times = np.array([[_times(a, arrivals, epoch) for a in step] for step in whole]).transpose(0, 2, 1)
-    return Steps(queue, whole, times)
+    return Steps(queue, whole, times, messages)
 
 
 def _times(action: Action, arrivals: Mapping[Action, object], epoch: float) -> tuple[float, float, float, float]:

@@ -5,10 +5,8 @@ The ops of a device are compared with its queue, so that a run of another schedu
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import COMPUTE, RECEIVES, Kind
-from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.schedule import Schedule
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.terms import measure_terms
 from ppsim.errors import InputError
@@ -25,29 +23,12 @@ from ppsim.inputs.profile.profile import Profile
 from ppsim.real.runs.record import Link, Measured, Record
 from ppsim.real.runs.session import link_of
 from ppsim.real.runs.torch_runner import lower_as_torch
+from ppsim.real.traces.kineto import Steps, split_steps
 from ppsim.real.traces.profile import profile_of_run
 from ppsim.real.traces.run import RealRun
-from ppsim.real.traces.torch_trace import Action, Receive, Trace, arrivals_of, profile_of
+from ppsim.real.traces.torch_trace import profile_of
 from ppsim.real.validation.insitu import observed_costs
 from ppsim.real.validation.ops_only import measured_of
-
-Key = tuple[str, int, int]
-
-
-class Span(NamedTuple):
-    """When a device reached, started and ended an entry, in ms."""
-
-    posted: float
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
-class DeviceTrace:
-    """One device's whole steps, each a span per compute entry, and its sends and receives by name."""
-
-    steps: list[list[Span]]
-    messages: dict[Key, list[Span]]
 
 
 def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
@@ -120,13 +101,16 @@ def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
 
 def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
     """Make a record of traces that show when messages were received."""
-    traces, paths = list(observed.traces.values()), list(observed.traces)
+    if schedule.placement.n_replicas > 1:
+        raise InputError(f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart")
+    refuse_other(observed, schedule)
+    if (observed.schedule.pair != schedule.pair).any():
+        raise InputError(f"{observed.source} is no run of {schedule.name}: other ops run as pairs")
     lowered = lower_as_torch(schedule)
-    devices = _by_device(schedule, traces, paths)
-    steps = list(_common_steps(devices))
+    devices, steps = split_steps(observed.traces)
     runs = [_measured(lowered, devices, found, number) for number, found in enumerate(steps)]
     runs = _with_costs(runs[1:] or runs, profile, schedule)
-    traced = profile_of(traces, command)
+    traced = profile_of(list(observed.traces.values()), command)
     sizes = [row.bytes for row in traced.message]
     size = int(np.median(sizes)) if sizes else 0
     settings = {
@@ -145,97 +129,12 @@ def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | Non
     return Record(tuple(runs), settings, asdict(traced.provenance))
 
 
-def _by_device(schedule: Schedule, traces: Sequence[Trace], paths: Sequence[str]) -> list[DeviceTrace]:
-    """Sort traces by device: a trace belongs to the device that holds its stages."""
-    if schedule.placement.n_replicas > 1:
-        raise InputError(f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart")
-    devices: dict[int, DeviceTrace] = {}
-    for trace, path in zip(traces, paths, strict=True):
-        stage = next((a.stage for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))), NONE)
-        if not 0 <= stage < schedule.n_stages:
-            raise InputError(f"'{path}' shows stage {stage}, and {schedule.name} has {schedule.n_stages} stages")
-        device = int(schedule.placement.devices[0, stage])
-        if device in devices:
-            raise InputError(f"'{path}' shows device {device}, and so does a file before it", "one file per process")
-        devices[device] = _device_trace(schedule, device, trace, path, (trace.base_s - traces[0].base_s) * 1e3)
-    missing = ", ".join(str(d) for d in range(schedule.n_devices) if d not in devices)
-    if missing:
-        raise InputError(f"there is no trace of device {missing} of {schedule.n_devices}", "the trace of every process")
-    return [devices[device] for device in range(schedule.n_devices)]
-
-
-def _device_trace(schedule: Schedule, device: int, trace: Trace, path: str, epoch: float) -> DeviceTrace:
-    """Split the trace of one device into steps; its times count from ``epoch``, in ms."""
-    queue = [_key(schedule, op) for op in _entries(schedule, device)]
-    arrivals = arrivals_of(trace)
-    compute = [a for a in trace.actions if not a.kind.startswith(("SEND", "RECV"))]
-    keys = [(a.kind, a.stage, a.microbatch) for a in compute]
-    steps, at = [], 0
-    while at + len(queue) <= len(keys):
-        if keys[at : at + len(queue)] == queue:
-            steps.append([_span(a, arrivals, epoch) for a in compute[at : at + len(queue)]])
-            at += len(queue)
-        else:
-            at += 1
-    if not steps:
-        raise InputError(
-            f"'{path}' is no trace of {schedule.name}: {_difference(keys, queue)}", "another -s, --devices or --mb"
-        )
-    messages: dict[Key, list[Span]] = defaultdict(list)
-    for action in trace.actions:
-        if action.kind.startswith(("SEND", "RECV")):
-            start, end = epoch + action.start, epoch + action.end
-            messages[action.kind, action.stage, action.microbatch].append(Span(start, start, end))
-    return DeviceTrace(steps, messages)
-
-
-def _difference(keys: Sequence[Key], queue: Sequence[Key]) -> str:
-    first = keys.index(queue[0]) if queue[0] in keys else 0
-    for has, wanted in zip(keys[first:], queue, strict=False):
-        if has != wanted:
-            return "it shows {1}{0}{2} where the schedule has {4}{3}{5}".format(*has, *wanted)
-    return f"it shows {len(keys) - first} ops of a step of {len(queue)}"
-
-
-def _span(action: Action, arrivals: dict[Action, Receive], epoch: float) -> Span:
-    start = action.start
-    if action in arrivals:
-        start = max(start, min(arrivals[action].end, action.end))
-    return Span(epoch + action.start, epoch + start, epoch + action.end)
-
-
-def _entries(schedule: Schedule, device: int) -> Iterator[int]:
-    """List the ops of a device, of a pair its first."""
-    queue = schedule.queue(device)
-    return iter((queue.start + np.flatnonzero(schedule.leads[queue])).tolist())
-
-
-def _key(schedule: Schedule, op: int) -> Key:
-    """Name an op as a trace does; a pair by its forward."""
-    kind = Kind(schedule.kind[op]).name
-    if schedule.pair[op] != NONE:
-        kind = "FB"
-        op = op if schedule.kind[op] == Kind.F else int(schedule.pair[op])
-    return kind, int(schedule.stage[op]), int(schedule.microbatch[op])
-
-
-def _common_steps(devices: Sequence[DeviceTrace]) -> Iterator[list[int]]:
-    """Match the steps of all devices by the time of their start; yields the number of each on every device."""
-    begins = [np.array([step[0].posted for step in trace.steps]) for trace in devices]
-    for number, step in enumerate(devices[0].steps):
-        length = step[-1].end - step[0].posted
-        nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
-        apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
-        if max(apart) <= length:
-            yield nearest
-
-
-def _measured(lowered: Lowered, devices: Sequence[DeviceTrace], numbers: Sequence[int], step: int) -> Measured:
+def _measured(lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int) -> Measured:
     """Make a run of one step, its times counted from the start of its first device."""
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
-    for device, (trace, number) in enumerate(zip(devices, numbers, strict=True)):
-        _fill(times, schedule, device, trace, number)
+    for device, (held, number) in enumerate(zip(devices, numbers, strict=True)):
+        _fill(times, schedule, device, held, number)
     times -= times[0].min()
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
@@ -243,19 +142,22 @@ def _measured(lowered: Lowered, devices: Sequence[DeviceTrace], numbers: Sequenc
     return Measured(f"{schedule.name} step {step}", lowered, costs, posted, start, end, finished[None])
 
 
-def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, trace: DeviceTrace, number: int) -> None:
+def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, held: Steps, number: int) -> None:
     """Fill a device's columns; a send or receive that the trace does not name takes no time at its place."""
-    compute, at = iter(trace.steps[number]), trace.steps[number][0].posted
-    before = trace.steps[number - 1][-1].end if number else -np.inf
-    after = trace.steps[number + 1][0].posted if number + 1 < len(trace.steps) else np.inf
-    until = trace.steps[number][-1].end
-    for op in _entries(schedule, device):
+    posted, start, end, _ = held.times[number]
+    compute, at = iter(zip(posted, start, end, strict=True)), posted[0]
+    before = held.times[number - 1, 2, -1] if number else -np.inf
+    after = held.times[number + 1, 0, 0] if number + 1 < len(held.times) else np.inf
+    queue = schedule.queue(device)
+    for op in (queue.start + np.flatnonzero(schedule.leads[queue])).tolist():
         if schedule.computes[op]:
             span = next(compute)
         else:
             receives = schedule.kind[op] in RECEIVES
-            low, high = (before, until) if receives else (trace.steps[number][0].posted, after)
-            found = [span for span in trace.messages.get(_key(schedule, op), ()) if low <= span.posted < high]
-            span = found[-1 if receives else 0] if found else Span(at, at, at)
+            low, high = (before, end[-1]) if receives else (posted[0], after)
+            key = Kind(schedule.kind[op]).name, int(schedule.stage[op]), int(schedule.microbatch[op])
+            found = [each for each in held.messages.get(key, ()) if low <= each[0] < high]
+            begin, done = found[-1 if receives else 0] if found else (at, at)
+            span = begin, begin, done
         times[:, list(schedule.members(op))] = np.array(span)[:, None]
-        at = span.end
+        at = span[2]
