@@ -28,7 +28,10 @@ class Timed:
     result: Any
 
 
-def stopwatch(device: str) -> Callable[[Callable[[], Any], bool], Timed]:
+Watch = Callable[[Callable[[], Any], bool], Timed]
+
+
+def stopwatch(device: str) -> Watch:
     """Make a function that runs a call once and times it: ``watch(call, cold)``, cold: caches emptied before."""
     import torch
 

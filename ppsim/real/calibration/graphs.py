@@ -10,6 +10,7 @@ Imports torch, so it is imported only where something is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +18,10 @@ import torch
 from torch import nn
 
 from ppsim.inputs.profile.profile import OpTime, Workload
-from ppsim.real.calibration.clock import Timed, spread, stopwatch
-from ppsim.real.calibration.ops import Part, parts_of
-from ppsim.real.calibration.stage_ops import backward_functions
+from ppsim.real.calibration.clock import Watch, stopwatch
+from ppsim.real.calibration.ops import Part, Times, collect, op_time, parts_of, time_once
 
 KINDS = ("F", "B")
-Watch = Callable[[Callable[[], Any], bool], Timed]
 
 
 class _Whole(nn.Module):  # type: ignore[misc]
@@ -47,30 +46,19 @@ def measure_graphs(model: Workload, rows: Sequence[OpTime], *, repeats: int, war
     bound = {key for key in bound if key[:2] != ("layers", 0)}  # no layers leave nothing to capture
     watch, result = stopwatch("cuda"), []
     for part in parts_of(model, "cuda") if bound else ():
-        key = (part.name, part.layers, "cold" if part.cold else "warm")
-        kinds = [kind for kind in KINDS if (*key, kind) in bound]
+        kinds = [kind for kind in KINDS if (part.name, part.layers, part.cache, kind) in bound]
         times = _measure(part, watch, repeats, warm_up) if kinds else {}
-        for kind in kinds if times else ():
-            host_ms = spread([timed.host_ms for timed in times[kind]])["median_ms"]
-            ms = spread([timed.ms for timed in times[kind]])
-            result.append(OpTime(part.name, kind, part.layers, cache=key[2], host_ms=host_ms, launch="graph", **ms))
+        told: dict[str, Any] = {"cache": part.cache, "launch": "graph"}
+        result += [op_time(part.name, kind, part.layers, times[kind], **told) for kind in kinds if times]
     return result
 
 
-def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Timed]]:
+def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, list[Times]]:
     """Times of F and B; nothing where torch cannot capture the part."""
-    backward = backward_functions()[0]
     try:
         replay = torch.cuda.make_graphed_callables(_Whole(part.module, part.loss), (part.make_input(),))
     except RuntimeError:
         return {}
-    times: dict[str, list[Timed]] = {kind: [] for kind in KINDS}
-    for repetition in range(repeats + warm_up):
-        x = part.make_input()
-        forward = watch(partial(replay, x), part.cold)
-        grad = None if part.loss else torch.randn_like(forward.result)
-        full = watch(partial(backward, (forward.result,), (grad,), (x,)), part.cold)
-        if repetition >= warm_up:
-            times["F"].append(forward)
-            times["B"].append(full)
-    return times
+    ops = replace(part.ops, forward=replay)
+    run = partial(time_once, ops, part.make_input, watch, cold=part.cold, splits=False, pairs=False)
+    return collect([(part.name, run)], repeats, warm_up, lambda _: None)[0]

@@ -57,8 +57,7 @@ def measure_links(
     staged = device == "cuda" and torch.cuda.device_count() < 2
     if staged:
         rows += copies(sizes, repeats, warm_up)
-    worker = _staged_worker if staged else _worker
-    with ranks(worker, 2, device, tuple(sizes), repeats, warm_up, real_time) as messages:
+    with ranks(_worker, 2, device, staged, tuple(sizes), repeats, warm_up, real_time) as messages:
         for _, found in messages:
             take(found)
     return rows
@@ -69,36 +68,25 @@ def _worker(
     say: Say,
     meeting: str,
     device: str,
+    staged: bool,
     sizes: tuple[int, ...],
     repeats: int,
     warm_up: int,
-    real_time: bool = False,
+    real_time: bool,
 ) -> None:
-    with _group(real_time, rank, meeting, BACKEND[device], device):
-        side = Side(rank == 0, 1 - rank, None, "same-host", device, REST * real_time)
-        for rows in exchange(side, sizes, repeats, warm_up):
+    backend, by = ("gloo", "cpu") if staged else (BACKEND[device], device)
+    with _group(real_time, rank, meeting, backend, by):
+        side = Side(rank == 0, 1 - rank, None, "host-staged" if staged else "same-host", device, REST * real_time)
+        for rows in (_exchange_staged if staged else exchange)(side, sizes, repeats, warm_up):
             if rank == 0:
                 say(rows)
 
 
-def _staged_worker(
-    rank: int,
-    say: Say,
-    meeting: str,
-    device: str,
-    sizes: tuple[int, ...],
-    repeats: int,
-    warm_up: int,
-    real_time: bool = False,
-) -> None:
-    with _group(real_time, rank, meeting, "gloo", "cpu"):
-        side = Side(rank == 0, 1 - rank, None, "host-staged", device)
-        for size in sizes:
-            count = repeats_of(size, repeats)
-            samples = [_staged_round_trip(side, size) for _ in range(count + warm_up)][warm_up:]
-            rows = agree(side, size, {"ping-pong": samples})
-            if rank == 0:
-                say(rows)
+def _exchange_staged(side: Side, sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[list[Message]]:
+    """Measure as :func:`exchange`, through host memory."""
+    for size in sizes:
+        times = [_staged_round_trip(side, size) for _ in range(repeats_of(size, repeats) + warm_up)]
+        yield agree(side, size, {"ping-pong": times[warm_up:]})
 
 
 def _staged_round_trip(side: Side, size: int) -> float:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.inputs.profile.profile import Activation, OpTime, Workload
-from ppsim.real.calibration.clock import spread, stopwatch
-from ppsim.real.calibration.stage_ops import backward_functions, stage_ops
+from ppsim.real.calibration.clock import Timed, Watch, spread, stopwatch
+from ppsim.real.calibration.stage_ops import StageOps, stage_ops
 
 Tick = Callable[[str], None]
+Times = tuple[float, float]  # of the device and of the host, in ms
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,25 @@ class Part:
     cold: bool = True
     pair: bool = False
 
-    def forward(self, x: Any) -> Any:
-        """The part's output, or its loss."""
-        out = self.module(x)
-        return self.loss(out) if self.loss else out
+    @property
+    def splits(self) -> bool:
+        """Whether its backward can be split: token numbers have no gradient."""
+        return self.name != "embedding"
+
+    @property
+    def cache(self) -> str:
+        """The state of caches before each op, as a profile names it."""
+        return "cold" if self.cold else "warm"
+
+    @property
+    def ops(self) -> StageOps:
+        """Its functions; F gives its output, or its loss."""
+
+        def forward(x: Any) -> Any:
+            out = self.module(x)
+            return self.loss(out) if self.loss else out
+
+        return replace(stage_ops(self.module, first=False), forward=forward)
 
 
 def layer_counts(layers: int) -> list[int]:
@@ -52,33 +70,61 @@ def measure_ops(model: Workload, device: str, *, repeats: int, warm_up: int, tic
         InputError: the shape does not fit into memory, or the device cannot compute in this dtype.
         MissingDependency: this torch cannot split a backward.
     """
+    watch = stopwatch(device)
+    try:
+        with one_thread(device):
+            parts = parts_of(model, device)
+            runs = [
+                (
+                    f"{part.name} {part.layers or ''}".rstrip(),
+                    partial(
+                        time_once, part.ops, part.make_input, watch, cold=part.cold, splits=part.splits, pairs=part.pair
+                    ),
+                )
+                for part in parts
+            ]
+            found = collect(runs, repeats, warm_up, tick)
+    except (RuntimeError, MemoryError) as error:
+        raise _explained(error, model, device) from error
+    return [
+        op_time(part.name, kind, part.layers, timed, cache=part.cache)
+        for part, samples in zip(parts, found, strict=True)
+        for kind, timed in samples.items()
+    ]
+
+
+@contextmanager
+def one_thread(device: str) -> Iterator[None]:
+    """Compute with one thread on a processor: one device is one process with one thread, as in a run of P processes."""
     import torch
 
-    watch = stopwatch(device)
-    samples: dict[tuple[str, str, int, str], list[float]] = defaultdict(list)
-    hosts: dict[tuple[str, str, int, str], list[float]] = defaultdict(list)
     threads = torch.get_num_threads()
     try:
         if device == "cpu":
-            torch.set_num_threads(1)  # one device is one process with one thread, as in a run of P processes
-        parts = parts_of(model, device)
-        for repetition in range(repeats + warm_up):
-            for part in parts:
-                for kind, ms, host in _once(part, watch):
-                    if repetition >= warm_up:
-                        key = (part.name, kind, part.layers, "cold" if part.cold else "warm")
-                        samples[key].append(ms)
-                        hosts[key].append(host)
-                tick(f"{part.name} {part.layers or ''}".rstrip())
-    except (RuntimeError, MemoryError) as error:
-        raise _explained(error, model, device) from error
+            torch.set_num_threads(1)
+        yield
     finally:
         torch.set_num_threads(threads)
-    return [
-        OpTime(part, kind, layers, cache=cache, host_ms=spread(hosts[key])["median_ms"], **spread(values))
-        for key, values in samples.items()
-        for part, kind, layers, cache in [key]
-    ]
+
+
+def collect(
+    runs: Sequence[tuple[str, Callable[[], Iterator[tuple[str, Timed]]]]], repeats: int, warm_up: int, tick: Tick
+) -> list[dict[str, list[Times]]]:
+    """Call each of ``runs``, given with its name, in turn; returns the times of each by kind, without the warm-up."""
+    found: list[dict[str, list[Times]]] = [defaultdict(list) for _ in runs]
+    for repetition in range(repeats + warm_up):
+        for (name, run), samples in zip(runs, found, strict=True):
+            for kind, timed in run():
+                if repetition >= warm_up:
+                    samples[kind].append((timed.ms, timed.host_ms))
+            tick(name)
+    return found
+
+
+def op_time(part: str, kind: str, layers: int, times: Sequence[Times], **more: Any) -> OpTime:
+    """Make a row of a profile of the times of an op."""
+    ms, host = (list(each) for each in zip(*times, strict=True))
+    return OpTime(part, kind, layers, host_ms=spread(host)["median_ms"], **more, **spread(ms))
 
 
 def measure_activations(model: Workload, device: str) -> list[Activation]:
@@ -88,9 +134,7 @@ def measure_activations(model: Workload, device: str) -> list[Activation]:
     result = []
     for part in parts_of(model, device):
         if (part.cold and part.layers) or part.name == "head":
-            held = activation_bytes(
-                part.module, replace(stage_ops(part.module, first=False), forward=part.forward), part.make_input
-            )
+            held = activation_bytes(part.module, part.ops, part.make_input)
             result.append(Activation(part.name, part.layers, *held))
     return result
 
@@ -117,40 +161,50 @@ def parts_of(model: Workload, device: str) -> list[Part]:
     return parts
 
 
-def _once(part: Part, watch: Any) -> Iterator[tuple[str, float, float]]:
-    """One microbatch with a full backward, one with a split backward, and a pair: kind, ms, host ms."""
+def time_once(
+    ops: StageOps,
+    make_input: Callable[[], Any],
+    watch: Watch,
+    *,
+    cold: bool = True,
+    splits: bool = True,
+    pairs: bool = True,
+) -> Iterator[tuple[str, Timed]]:
+    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds and times.
+
+    Without ``pairs`` a pair runs only where ``ops`` has a function for it.
+    """
     import torch
 
-    full, half, weight = backward_functions()
+    def start() -> tuple[Timed, Any, Any, Any]:
+        x = make_input()
+        timed = watch(lambda: ops.forward(x), cold)
+        out = timed.result
+        return timed, x, out, torch.randn_like(out) if out.ndim else None
 
-    def started() -> tuple[Any, Any, Any, Any]:
-        x = part.make_input()
-        timed = watch(lambda: part.forward(x), part.cold)
-        grad = None if part.loss else torch.randn_like(timed.result)
-        return timed, x, timed.result, grad
-
-    timed, x, out, grad = started()
-    yield "F", timed.ms, timed.host_ms
-    timed = watch(lambda: full((out,), (grad,), (x,)), part.cold)
-    yield "B", timed.ms, timed.host_ms
+    timed, x, out, grad = start()
+    yield "F", timed
+    timed = watch(lambda: ops.backward(x, out, grad), cold)
+    yield "B", timed
     del out
-    if part.name != "embedding":  # token numbers have no gradient, so there is nothing to split
-        weights = list(part.module.parameters())
-        _, x, out, grad = started()
-        timed = watch(lambda: half([out], None if grad is None else [grad], [x], iter(weights)), part.cold)
-        yield "I", timed.ms, timed.host_ms
-        groups = timed.result[1]
-        timed = watch(lambda: weight(iter(weights), groups), part.cold)
-        yield "W", timed.ms, timed.host_ms
-        del groups
-    if part.pair:
-        _, x, out, grad = started()
-        other = part.make_input()
-        timed = watch(
-            lambda: run_together(lambda: part.forward(other), lambda: full((out,), (grad,), (x,)), out.device.type),
-            part.cold,
-        )
-        yield "FB", timed.ms, timed.host_ms
+    if splits:
+        _, x, out, grad = start()
+        timed = watch(lambda: ops.backward_input(x, out, grad), cold)
+        yield "I", timed
+        saved = timed.result[1]
+        timed = watch(lambda: ops.backward_weight(saved), cold)
+        yield "W", timed
+        del saved
+    if not (pairs or ops.pair):
+        return
+    _, x, out, grad = start()
+    other = make_input()
+
+    def backward() -> None:
+        ops.backward(x, out, grad)
+
+    pair = ops.pair or (lambda other, run: run_together(lambda: ops.forward(other), run, out.device.type))
+    yield "FB", watch(lambda: pair(other, backward), cold)
 
 
 def run_together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:

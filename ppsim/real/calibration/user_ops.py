@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ppsim.base.outside_code import outside_code
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import OpTime, StageSize
-from ppsim.real.calibration.clock import spread, stopwatch
+from ppsim.real.calibration.clock import stopwatch
 from ppsim.real.calibration.memory import activation_bytes
-from ppsim.real.calibration.ops import run_together
+from ppsim.real.calibration.ops import collect, one_thread, op_time, time_once
 from ppsim.real.calibration.stage_ops import gathered
 from ppsim.real.calibration.user_module import CHAIN, UserModule, UserStage, check_output, input_of, make_stage
 
@@ -29,15 +29,10 @@ def measure_stages(
         InputError: the user's code fails, or its stages do not chain or have no gradient; the message names the stage.
         MissingDependency: this torch cannot split a backward.
     """
-    import torch
-
     times: list[OpTime] = []
     sizes: list[StageSize] = []
     sent: Any = None
-    threads = torch.get_num_threads()
-    try:
-        if device == "cpu":
-            torch.set_num_threads(1)  # one device is one process with one thread, as in a run of P processes
+    with one_thread(device):
         for number in range(stages):
             where = f"{of}, stage {number}"
             made = make_stage(of, number, stages, device)
@@ -46,9 +41,10 @@ def measure_stages(
             with outside_code(of.path, f"stage {number}"), gathered(made.ops):
                 sent = _check_gradients(made, number, stages, where)
                 sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
-                times += _times_of(made, number, device, repeats, warm_up, tick, together)
-    finally:
-        torch.set_num_threads(threads)
+                example = partial(input_of, made, number == 0)
+                run = partial(time_once, made.ops, example, stopwatch(device), pairs=together)
+                (found,) = collect([(f"stage {number}", run)], repeats, warm_up, tick)
+                times += [op_time("stage", kind, 0, each, stage=number) for kind, each in found.items()]
     return times, sizes
 
 
@@ -93,54 +89,3 @@ def _size_of(made: UserStage, number: int, sent: Any) -> StageSize:
         sum(p.numel() * p.element_size() for p in weights),
         *held,
     )
-
-
-def _times_of(
-    made: UserStage, number: int, device: str, repeats: int, warm_up: int, tick: Tick, together: bool
-) -> list[OpTime]:
-    watch = stopwatch(device)
-    samples: dict[str, list[float]] = defaultdict(list)
-    hosts: dict[str, list[float]] = defaultdict(list)
-    for repetition in range(repeats + warm_up):
-        for kind, timed in _once(made, number, watch, together):
-            if repetition >= warm_up:
-                samples[kind].append(timed.ms)
-                hosts[kind].append(timed.host_ms)
-        tick(f"stage {number}")
-    return [
-        OpTime("stage", kind, 0, stage=number, host_ms=spread(hosts[kind])["median_ms"], **spread(values))
-        for kind, values in samples.items()
-    ]
-
-
-def _once(made: UserStage, number: int, watch: Any, together: bool) -> Iterator[tuple[str, Any]]:
-    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds and times."""
-    import torch
-
-    ops = made.ops
-
-    def start() -> tuple[Any, Any, Any, Any]:
-        x = input_of(made, number == 0)
-        timed = watch(lambda: ops.forward(x), True)
-        out = timed.result
-        return timed, x, out, torch.randn_like(out) if out.ndim else None
-
-    timed, x, out, grad = start()
-    yield "F", timed
-    yield "B", watch(lambda: ops.backward(x, out, grad), True)
-    _, x, out, grad = start()
-    timed = watch(lambda: ops.backward_input(x, out, grad), True)
-    yield "I", timed
-    saved = timed.result[1]
-    yield "W", watch(lambda: ops.backward_weight(saved), True)
-    _, x, out, grad = start()
-    other = input_of(made, number == 0)
-
-    def backward() -> None:
-        ops.backward(x, out, grad)
-
-    if ops.pair is not None:
-        pair = ops.pair
-        yield "FB", watch(lambda: pair(other, backward), True)
-    elif together:
-        yield "FB", watch(lambda: run_together(lambda: ops.forward(other), backward, made.example.device.type), True)

@@ -147,24 +147,16 @@ def _worker(
     def prepare(watch: Clock) -> list[Turn]:
         tasks = [_task(low, rank, settings) for low in lowered]
         channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
-        turn = partial(_turn, rank, watch, channels, _meetings(work))
+        meetings = _meetings(work)
+
+        def turn(entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
+            found = follow(entries, task, begin, watch, channels, rank, meetings)
+            task.reset()
+            return {rank: found}
+
         return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
     take_turns(rank, say, meeting, settings, devices, prepare)
-
-
-def _turn(
-    rank: int,
-    watch: Clock,
-    channels: Channels,
-    meetings: Meetings,
-    entries: Sequence[QueueEntry],
-    task: Any,
-    begin: int,
-) -> Turns:
-    found = follow(entries, task, begin, watch, channels, rank, meetings)
-    task.reset()
-    return {rank: found}
 
 
 def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
@@ -183,19 +175,11 @@ def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
     import torch
     from torch import distributed
 
-    links = {
-        (sender, entry.peer)
-        for sender, queues in enumerate(work)
-        for queue in queues
-        for entry in queue
-        if entry.kind in SENDS
-    }
+    sends = ((sender, e) for sender, queues in enumerate(work) for queue in queues for e in queue if e.kind in SENDS)
+    links = {(sender, entry.peer) for sender, entry in sends}
     channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
     first = torch.zeros(1, device="cuda")
-    for (
-        sender,
-        receiver,
-    ), channel in channels.items():  # in one order everywhere: the first connects
+    for (sender, receiver), channel in channels.items():  # in one order everywhere: the first connects
         if rank == sender:
             distributed.send(first, receiver, group=channel)
         elif rank == receiver:
@@ -258,58 +242,46 @@ def _follow_lane(
 
     ``done`` tells other streams which ops have ended, all of them when this one fails.
     """
-    try:
-        return _execute(entries, task, watch, channels, rank, done, meet)
-    finally:
-        for entry in entries:
-            if entry.op in done:
-                done[entry.op].set()
-
-
-def _execute(
-    entries: Sequence[QueueEntry],
-    task: Any,
-    watch: Clock,
-    channels: Channels,
-    rank: int,
-    done: dict[int, Event],
-    meet: Meetings,
-) -> tuple[list[Mark], list[Any]]:
     mark, now = watch.mark, time.monotonic_ns
     receiving: dict[tuple[int, int, int], Any] = {}
     sending: list[Any] = []
     marks: list[Mark] = []
     at = 0
-    while at < len(entries):
-        entry = entries[at]
-        if entry.op == NONE:
-            task.step(entry)
+    try:
+        while at < len(entries):
+            entry = entries[at]
+            if entry.op == NONE:
+                task.step(entry)
+                at += 1
+                continue
+            posted = mark()
+            if entry.kind in SENDS or entry.kind in RECEIVES:
+                group = _select_batch(entries, at, channels)
+                for e, work in zip(group, _post(group, task, channels, rank), strict=True):
+                    if e.kind in SENDS:
+                        sending.append(work)
+                    else:
+                        receiving[e.kind, e.stage, e.microbatch] = work
+                end, issued = mark(), now()
+                marks += [(e.op, posted, posted, end, issued) for e in group]
+                at += len(group)
+                continue
+            for key in entry.needs:
+                receiving.pop(key).wait()
+            for op in entry.waits:
+                done[op].wait()
+            if entry.everywhere:
+                _gather_all(meet[entry.lane])
+            start = mark()
+            task.run(entry)
+            marks.append((entry.op, posted, start, mark(), now()))
+            if entry.op in done:
+                done[entry.op].set()
             at += 1
-            continue
-        posted = mark()
-        if entry.kind in SENDS or entry.kind in RECEIVES:
-            group = _select_batch(entries, at, channels)
-            for e, work in zip(group, _post(group, task, channels, rank), strict=True):
-                if e.kind in SENDS:
-                    sending.append(work)
-                else:
-                    receiving[e.kind, e.stage, e.microbatch] = work
-            end, issued = mark(), now()
-            marks += [(e.op, posted, posted, end, issued) for e in group]
-            at += len(group)
-            continue
-        for key in entry.needs:
-            receiving.pop(key).wait()
-        for op in entry.waits:
-            done[op].wait()
-        if entry.everywhere:
-            _gather_all(meet[entry.lane])
-        start = mark()
-        task.run(entry)
-        marks.append((entry.op, posted, start, mark(), now()))
-        if entry.op in done:
-            done[entry.op].set()
-        at += 1
+    finally:
+        for entry in entries:
+            if entry.op in done:
+                done[entry.op].set()
     return marks, sending
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +51,6 @@ def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[st
             )
         if bound.any():
             left_out[run.name] = int(bound.sum())
-            run = _only(run, ~bound)
+            run = run.repetitions(np.flatnonzero(~bound).tolist())
         kept.append(run)
     return kept, left_out
-
-
-def _only(run: Measured, rows: NDArray[np.bool_]) -> Measured:
-    columns = {key: getattr(run, key)[rows] for key in ("posted", "start", "end", "device_end", "issued")}
-    return replace(run, **columns)

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ppsim.core.ops import RECEIVES, SENDS, Kind
@@ -149,14 +148,14 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
         with lanes.on(device):
             each.append(tasks.ComputingTasks(plan.lowered, device, settings.model, settings.device))
     lanes.settle()
-    return partial(_turn, order, each, lanes)
 
+    def turn(begin: int) -> Turns:
+        found = follow(order, each, lanes, begin)
+        for task in each:
+            task.reset()
+        return found
 
-def _turn(order: Order, tasks: Sequence[Any], lanes: Parts, begin: int) -> Turns:
-    found = follow(order, tasks, lanes, begin)
-    for task in tasks:
-        task.reset()
-    return found
+    return turn
 
 
 def measure_alone(

@@ -227,31 +227,24 @@ def arrivals_of(trace: Trace) -> dict[Action, Receive]:
     """
     named: dict[Input, list[Receive]] = defaultdict(list)
     for action in trace.actions:
-        if action.kind.startswith("RECV") and (receive := _within(trace, action)):
-            named[action.kind[-1], action.stage, action.microbatch].append(receive)
+        if action.kind.startswith("RECV"):
+            named[action.kind[-1], action.stage, action.microbatch] += _within(trace, action)
     arrivals = {}
     for action in trace.actions:
-        if named:
+        if any(named.values()):
             known = [named[key] for key in action.inputs if key in named]
             found = [r[at - 1] for r in known if (at := bisect_right(r, (action.end, inf, inf)))]
         else:
-            found = _all_within(trace, action) if action.inputs else []
+            found = _within(trace, action, len(action.inputs))
         if found:
             arrivals[action] = max(found, key=lambda receive: receive.end)
     return arrivals
 
 
-def _all_within(trace: Trace, action: Action) -> list[Receive]:
-    """List as many receives, from the first within the span on, as the action has inputs."""
+def _within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
+    """List the first receives within the span of an action, ``count`` at most."""
     at = bisect_left(trace.receives, (action.start,))
-    return [r for r in trace.receives[at : at + len(action.inputs)] if r.start <= action.end]
-
-
-def _within(trace: Trace, action: Action) -> Receive | None:
-    at = bisect_left(trace.receives, (action.start,))
-    if at < len(trace.receives) and trace.receives[at].start <= action.end:
-        return trace.receives[at]
-    return None
+    return [r for r in trace.receives[at : at + count] if r.start <= action.end]
 
 
 def _steps(timed: Iterator[tuple[Action, float]]) -> dict[tuple[str, int, int], list[float]]:
@@ -292,9 +285,10 @@ def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Inpu
             if action.kind.startswith("SEND"):
                 to = action.stage + (1 if action.kind == "SEND_F" else -1)
                 sends[action.kind[-1], to, action.microbatch].append(action.start + shift)
-            elif action.kind.startswith("RECV") and (got := _within(trace, action)) and got.size:
-                moved = Receive(got.start + shift, got.end + shift, got.size)
-                receives[action.kind[-1], action.stage, action.microbatch].append(moved)
+            elif action.kind.startswith("RECV"):
+                key = action.kind[-1], action.stage, action.microbatch
+                shown = (got for got in _within(trace, action) if got.size)
+                receives[key] += [Receive(got.start + shift, got.end + shift, got.size) for got in shown]
     return sends, receives
 
 

@@ -160,6 +160,10 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
             errors[level] = float(prediction.makespans[level][0]) / middle - 1
     row = find_middle(run)
     best, timeline = prediction.best, _timeline(run, row)
+    told, posted = best.timeline, predict.posted_times(best, prediction.gap, prediction.preamble)
+    predicted = time_by_class(told.schedule, posted, told.start, told.end, best.makespan)
+    schedule, end = run.lowered.schedule, run.end[row]
+    measured = time_by_class(schedule, run.posted[row], run.start[row], end, float(end.max()))
     return Verdict(
         run=run,
         makespan=middle,
@@ -169,7 +173,7 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
         typical=float(np.median(prediction.makespans["held-out"])),
         floor=prediction.floor,
         measured=timeline,
-        residual=time_by_class(*_predicted_entries(best, prediction)) - time_by_class(*_measured_entries(run, row)),
+        residual=predicted - measured,
         shift=best.compute.start - timeline.start,
         held_out=held_out,
     )
@@ -180,19 +184,6 @@ def _timeline(run: Measured, row: int) -> Timeline:
     ops = run.lowered.compute_ops
     unbound = np.full(len(ops), NONE, np.int32)
     return Timeline(run.lowered.compute, run.start[row, ops], run.end[row, ops], unbound, "ms")
-
-
-Entries = tuple[Any, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float]
-
-
-def _measured_entries(run: Measured, row: int) -> Entries:
-    return run.lowered.schedule, run.posted[row], run.start[row], run.end[row], float(run.end[row].max())
-
-
-def _predicted_entries(execution: Execution, terms: Prediction) -> Entries:
-    timeline = execution.timeline
-    posted = predict.posted_times(execution, terms.gap, terms.preamble)
-    return timeline.schedule, posted, timeline.start, timeline.end, execution.makespan
 
 
 def time_by_class(

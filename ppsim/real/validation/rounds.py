@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.execution import Execution
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
 from ppsim.real.validation.beside import overheads_of, predict_beside
@@ -56,7 +55,7 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
         if run.lowered.compute.has_lanes:
             predictions.append(predict_beside(run, others, seen, terms[run.name], site))
             continue
-        levels = partial(_levels, run, seen=seen, held=held, site=site)
+        levels = partial(predict_levels, run, seen=seen, found=held, site=site)
         now = None
         if not (paired and used[run.name]):
             executions = levels(others)
@@ -73,12 +72,6 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
         floor = _noise_floor(run, steady, now, terms[run.name], site)
         predictions.append(Prediction(makespans, best, held.gap, held.preamble, floor))
     return predictions
-
-
-def _levels(
-    run: Measured, others: Sequence[Measured], *, seen: Overheads, held: Overheads, site: Site
-) -> dict[str, Execution]:
-    return predict_levels(run, others, seen, held, site)
 
 
 def find_pace(run: Measured) -> Times:

@@ -127,7 +127,7 @@ def test_a_part_whose_weights_need_nothing_holds_what_its_arithmetic_says():
 def test_host_staged_messages_name_their_link():
     """The way of a machine with one GPU, here with the buffers on the CPU."""
     rows = []
-    with ranks(links._staged_worker, 2, "cpu", (1024, 4096), 3, 1) as messages:
+    with ranks(links._worker, 2, "cpu", True, (1024, 4096), 3, 1, False) as messages:
         for _, found in messages:
             rows += found
     assert [(m.link, m.pattern, m.bytes) for m in rows] == [("host-staged", "ping-pong", n) for n in (1024, 4096)]
