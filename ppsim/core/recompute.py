@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask, pack
+from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
@@ -89,11 +89,8 @@ def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
     of_stage = rules_of(schedule, rules)
     again = _choose(schedule, of_stage)
     wanted = again[schedule.stage, schedule.microbatch]
-    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    ops[schedule.first_of_pairs] |= PAIRED
-    owned = map(schedule.queue, range(schedule.n_devices))
-    queues = (recompute_queue(ops[own], wanted[own]) for own in owned)
-    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
+    ops, owned = schedule.packed(), map(schedule.queue, range(schedule.n_devices))
+    made = schedule.with_queues(recompute_queue(ops[own], wanted[own]) for own in owned)
     return replace(made, partly=tuple(stage for stage, rule in enumerate(of_stage) if rule.startswith(PARTS)))
 
 

@@ -29,6 +29,7 @@ from ppsim.core.ops import (
     Packed,
     label,
     mask,
+    pack,
 )
 from ppsim.core.slices import SLICE_ORDER, find_early_slices
 from ppsim.core.soundness import prove_placement, prove_queues
@@ -158,6 +159,17 @@ class Schedule(Columns):
         if kind.max(initial=0) >= len(COMPUTE):
             stage[stage == STAGE_MASK] = NONE
         return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair, n_slices)
+
+    def packed(self) -> Packed:
+        """Pack every op with its stage, microbatch and place in a pair, shape (ops,)."""
+        ops = pack(self.stage, self.microbatch) | self.kind
+        ops[self.first_of_pairs] |= PAIRED
+        return ops
+
+    def with_queues(self, queues: Iterable[Packed]) -> Schedule:
+        """Make the same schedule with other queues, one array of packed ops per device."""
+        made = Schedule.from_queues(self.name, self.placement, self.n_microbatches, queues, self.n_slices)
+        return replace(made, partly=self.partly)
 
     def _prove_slices(self) -> None:
         """Prove that the slices of each sequence run in an order that attention allows.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.ops import PAIRED, Kind, pack
+from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import NONE, Schedule
 
 TORCH_STAGES = 3  # that torch gathers at once
@@ -28,9 +28,7 @@ def add_fsdp_ops(
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:
         return schedule, source
-    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    ops[schedule.first_of_pairs] |= PAIRED
-    queues, sources = [], []
+    ops, queues, sources = schedule.packed(), [], []
     for device in range(schedule.n_devices):
         part = schedule.queue(device)
         queue, added = ops[part], list(_reductions(schedule, part, waits) if reduce_grad else ())

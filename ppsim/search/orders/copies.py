@@ -197,12 +197,9 @@ def _schedule(problem: Problem, queues: Sequence[Queue]) -> Schedule:
 
 def _without_waits(schedule: Schedule) -> list[Queue]:
     """The packed ops of each device, but for what waits for copies."""
-    ops = (pack(schedule.stage, schedule.microbatch) | schedule.kind).tolist()
-    waits = (schedule.kind == Kind.WAIT_OFFLOAD).tolist()
-    return [
-        [ops[n] for n in range(queue.start, queue.stop) if not waits[n]]
-        for queue in map(schedule.queue, range(schedule.n_devices))
-    ]
+    kept = schedule.take(schedule.kind != Kind.WAIT_OFFLOAD)
+    ops = kept.packed()
+    return [ops[kept.queue(device)].tolist() for device in range(kept.n_devices)]
 
 
 def _waiting(problem: Problem, device: int, queue: Queue) -> Queue | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from time import monotonic
 
 import numpy as np
@@ -139,14 +138,22 @@ def make_walk(problem: Problem, orders: Orders, seed: int, stop: NDArray[np.int6
 
 
 def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np.int64]) -> Member:
-    origin, orders = start.origin, make_orders(problem, start.queues)
-    walk = make_walk(problem, orders, seed, stop)
-    moves = max(100, TIMINGS_OF_A_WALK // len(orders.code))
-    temperatures = HOT if len(orders.code) < MANY_OPS else HOT_OF_MANY
-    hot = temperatures[nth // 2 % len(temperatures)] * max(float(orders.time.mean()), 1e-300)
-    cost = _anneal(orders, walk, moves, LONGEST, hot, COLD * hot)
-    better = [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    origin, ops = start.origin, sum(map(len, start.queues))
+    temperatures = HOT if ops < MANY_OPS else HOT_OF_MANY
+    hot = temperatures[nth // 2 % len(temperatures)]
+    cost, better = anneal(problem, start.queues, seed, stop, max(100, TIMINGS_OF_A_WALK // ops), hot)
     return Member(better, origin if origin.endswith(IMPROVED) else origin + IMPROVED, cost)
+
+
+def anneal(
+    problem: Problem, queues: Queues, seed: int, stop: NDArray[np.int64], moves: int, hot: float
+) -> tuple[float, Queues]:
+    """Walk so many moves on from an order, ``hot`` mean op durations at first; return the least cost and its order."""
+    orders = make_orders(problem, queues)
+    walk = make_walk(problem, orders, seed, stop)
+    hot *= max(float(orders.time.mean()), 1e-300)
+    cost = _anneal(orders, walk, moves, LONGEST, hot, COLD * hot)
+    return cost, np.split(walk.best.astype(np.int64), orders.offsets[1:-1])
 
 
 def _anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:

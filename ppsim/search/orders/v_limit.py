@@ -15,18 +15,17 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile
+from ppsim.base.compiled import can_compile
 from ppsim.base.deadline import check_time
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.search.bounds.bounds import bound_problem
-from ppsim.search.orders import anneal_kernel
-from ppsim.search.orders.improve import COLD, HOT, LONGEST, cost_of, make_walk, prepare_walks
-from ppsim.search.problem import ROUNDING, Problem
+from ppsim.search.orders.improve import HOT, anneal, cost_of, prepare_walks
+from ppsim.search.problem import ROUNDING, Problem, evaluate
 from ppsim.search.rules.blocks import Block, complete
 from ppsim.search.rules.heuristics import write_v
-from ppsim.search.rules.orders import Queues, make_orders, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.orders import Queues, pack_queues, read_orders, write_one_by_one, write_schedule
 from ppsim.search.rules.policies import write_near_cap
 from ppsim.search.rules.zbv import order_zb_v, prepare_zb_v
 
@@ -77,8 +76,8 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     for queues in _starts(problem, limit):
         check_time()
         starts.append((cost_of(problem, queues), queues))
-        if _span(problem, queues) <= enough:
-            return _packed(problem, queues)
+        if evaluate(problem, write_schedule(problem, queues), "").span <= enough:
+            return tuple(pack_queues(problem, queues))
     starts.sort(key=lambda start: start[0])
     best = starts[0]
     if can_compile():
@@ -86,7 +85,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
             for hot in HOT:
                 check_time()
                 best = min(best, _walk(problem, queues, nth, hot), key=lambda found: found[0])
-    return _packed(problem, best[1])
+    return tuple(pack_queues(problem, best[1]))
 
 
 def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
@@ -138,30 +137,9 @@ def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> B
 
 def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float, Queues]:
     """Anneal an order for a fixed number of moves: its cost and the best order found."""
-    orders = make_orders(problem, queues)
-    walk = make_walk(problem, orders, nth + 1, np.zeros(1, np.int64))
-    hot *= max(float(orders.time.mean()), 1e-300)
-    moves = max(100, min(MOVES, TIMINGS // len(orders.code)))
-    arguments = orders, walk, moves, LONGEST, hot, COLD * hot
-    cost = float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
-    return cost, np.split(walk.best.astype(np.int64), orders.offsets[1:-1])
+    moves = max(100, min(MOVES, TIMINGS // sum(map(len, queues))))
+    return anneal(problem, queues, nth + 1, np.zeros(1, np.int64), moves, hot)
 
 
 def _read(problem: Problem, queues: list[Packed]) -> Queues:
     return read_orders(Schedule.from_queues("block", problem.placement, problem.microbatches, queues))
-
-
-def _packed(problem: Problem, queues: Queues) -> tuple[Packed, ...]:
-    """Write an order as packed queues."""
-    from ppsim.core.ops import pack
-
-    schedule = write_schedule(problem, queues)
-    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    return tuple(np.split(ops, schedule.offsets[1:-1]))
-
-
-def _span(problem: Problem, queues: Queues) -> float:
-    from ppsim.engine.simple.longest_path import simulate
-    from ppsim.engine.simple.metrics import measure
-
-    return float(measure(simulate(write_schedule(problem, queues), problem.costs)).span)

@@ -28,7 +28,7 @@ from ppsim.base.toml import Refused
 from ppsim.base.units import parse_size
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import BACKWARDS, PAIRED, Kind, mask, pack
+from ppsim.core.ops import BACKWARDS, Kind, mask, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST
 from ppsim.core.timeline import Timeline
@@ -322,17 +322,14 @@ def _around(task: _Task) -> list[_Placed]:
 def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
     """Put ops into the queues where they were planned: EF ahead of what starts then, EB behind it."""
     schedule, near = task.schedule, NEAR * task.alone.makespan
-    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    ops[schedule.first_of_pairs] |= PAIRED
-    queues = []
+    ops, queues = schedule.packed(), []
     for device, queue in enumerate(map(schedule.queue, range(schedule.n_devices))):
         own = sorted((each for each in placed if each.device == device), key=lambda each: (each.start, each.kind))
         starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in own])
         at = np.searchsorted(task.alone.start[queue], starts)
         new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in own], np.int64)
         queues.append(np.insert(ops[queue], np.maximum.accumulate(at), new))
-    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues)
-    return replace(made, partly=schedule.partly)
+    return schedule.with_queues(queues)
 
 
 def _first_stage(schedule: Schedule, alone: Timeline) -> tuple[NDArray[np.int64], Floats, Floats]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
-from ppsim.core.ops import BACKWARDS, KIND_MASK, PAIRED, Kind, Packed, mask, pack
+from ppsim.core.ops import BACKWARDS, KIND_MASK, Kind, Packed, mask, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
@@ -71,7 +71,7 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
         timeline = simulate(made, costs)
         if timeline.makespan < reached - NEAR:
             reached, best = timeline.makespan, made
-        late = _late(made, timeline.start, timeline.end, timeline.bound)[copies.backward]
+        late = waits_for_copies(timeline)[copies.backward]
         if not (late > NEAR).any() or reached <= base.makespan + NEAR:
             break
         lead += late
@@ -114,7 +114,7 @@ def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead:
 
 def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
     """Put the copies into the queues, behind a pair where they belong behind its first op."""
-    ops = _pack(schedule)
+    ops = schedule.packed()
     cells = pack(schedule.stage[copies.forward], schedule.microbatch[copies.forward])
     at = np.concatenate([copies.forward, gate])
     at += schedule.pair[at] > at
@@ -122,21 +122,19 @@ def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
     order = np.lexsort((np.concatenate([np.zeros(len(cells), np.int64), 1 + copies.backward]), at))
     at, new = at[order], new[order]
     device = schedule.device[at]
-    return _from_queues(
-        schedule,
-        [
-            np.insert(ops[queue], at[device == number] - queue.start + 1, new[device == number])
-            for number, queue in enumerate(map(schedule.queue, range(schedule.n_devices)))
-        ],
+    return schedule.with_queues(
+        np.insert(ops[queue], at[device == number] - queue.start + 1, new[device == number])
+        for number, queue in enumerate(map(schedule.queue, range(schedule.n_devices)))
     )
 
 
-def _late(schedule: Schedule, start: Floats, end: Floats, bound: NDArray[np.int32]) -> Floats:
+def waits_for_copies(timeline: Timeline) -> Floats:
     """How long each op that computes waits for a copy back while its device is free, shape (compute ops,)."""
-    computes = np.flatnonzero(schedule.computes)
-    waits = schedule.kind[bound[computes]] == Kind.RELOAD
-    before = np.append(0.0, end[computes[:-1]])
-    return np.where(waits & (bound[computes] >= 0), np.maximum(start[computes] - before, 0.0), 0.0)
+    schedule, computes = timeline.schedule, np.flatnonzero(timeline.schedule.computes)
+    bound = timeline.bound[computes]
+    waits = (schedule.kind[bound] == Kind.RELOAD) & (bound >= 0)
+    before = np.append(0.0, timeline.end[computes[:-1]])
+    return np.where(waits, np.maximum(timeline.start[computes] - before, 0.0), 0.0)
 
 
 def _share(schedule: Schedule, costs: Costs) -> Schedule:
@@ -192,14 +190,14 @@ def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
 
 def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
     """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy is left."""
-    ops, change, queues = _pack(schedule), schedule.activation_changes(), list[Packed]()
+    ops, change, queues = schedule.packed(), schedule.activation_changes(), list[Packed]()
     for device, cap in enumerate(caps.tolist()):
         queue = schedule.queue(device)
         waiting = add_waits(ops[queue].tolist(), change[queue].tolist(), cap)
         if waiting is None:
             return None
         queues.append(np.array(waiting, np.int64))
-    return _from_queues(schedule, queues)
+    return schedule.with_queues(queues)
 
 
 def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list[int] | None:
@@ -221,14 +219,3 @@ def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list
         else:
             held += added
     return own
-
-
-def _pack(schedule: Schedule) -> Packed:
-    ops = pack(schedule.stage, schedule.microbatch) | schedule.kind
-    ops[schedule.first_of_pairs] |= PAIRED
-    return ops
-
-
-def _from_queues(schedule: Schedule, queues: list[Packed]) -> Schedule:
-    made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
-    return replace(made, partly=schedule.partly)

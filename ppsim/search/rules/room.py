@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import BACKWARDS, KIND_MASK, Kind, pack
+from ppsim.core.ops import BACKWARDS, KIND_MASK, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.search.rules.offload import waits_for_copies
 
 Floats = NDArray[np.float64]
 # Ranks what could leave, the highest first: by the time until it must start to come back, and until it would be gone.
@@ -46,26 +47,14 @@ def make_room(schedule: Schedule, costs: Costs, caps: Floats, change: Floats, ch
         walks = [_Walk(schedule, costs, base, d, change, choice, lead) for d in range(schedule.n_devices)]
         if not all(walk.run(float(cap)) for walk, cap in zip(walks, caps, strict=True)):
             return
-        queues = [walk.write() for walk in walks]
-        made = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues)
+        made = schedule.with_queues([walk.write() for walk in walks])
         yield (timeline := simulate(made, costs))
-        if not _add_late(timeline, late):
+        waited = waits_for_copies(timeline)
+        if not (waited > NEAR).any():
             return
+        np.add.at(late, (made.stage[made.computes], made.microbatch[made.computes]), waited)
         for walk in walks:
             walk.add_lead(lead, late)
-
-
-def _add_late(timeline: Timeline, late: Floats) -> bool:
-    """Add how long each backward waited for its copy while its device was free; whether any did."""
-    made = timeline.schedule
-    computes = np.flatnonzero(made.computes)
-    bound = timeline.bound[computes]
-    waited = (bound >= 0) & (made.kind[bound] == Kind.RELOAD)
-    free = np.append(0.0, timeline.end[computes[:-1]])
-    op = computes[waited]
-    time = np.maximum(timeline.start[op] - free[waited], 0.0)
-    late[made.stage[op], made.microbatch[op]] += time
-    return bool((time > NEAR).any())
 
 
 class _Walk:
@@ -91,7 +80,7 @@ class _Walk:
         )
         self.shared = max(costs.host_link, 1)
         self.backward = {cell: at for at, cell in enumerate(self.cells) if self.kinds[at] in BACKWARDS}
-        self.ops = (pack(schedule.stage[queue], schedule.microbatch[queue]) | schedule.kind[queue]).tolist()
+        self.ops = schedule.packed()[queue].tolist()
         self.alive, self.left = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
         self.away = list[tuple[int, int]]()  # behind which op each comes back, and its backward
         self.returned = list[int]()  # their backwards

@@ -25,7 +25,7 @@ from ppsim.search.splits.partition import (
 )
 from ppsim.search.splits.partition_solver import list_by_cuts
 from ppsim.search.splits.split_search import Report, Split, SplitSearch, rank_splits
-from ppsim.search.splits.splits import Cut, Floats, SplitProblem, layers_in, list_ends
+from ppsim.search.splits.splits import Cut, SplitProblem, layers_in, list_ends, shortest_ops
 
 MEANS = 40  # means of cuts that bound all splits
 
@@ -132,8 +132,8 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
     apart = home[1:] != home[:-1]
     latency = np.broadcast_to(np.asarray(problem.base.comm, np.float64), (schedule.n_devices,) * 2)
     forth, back = apart * latency[home[:-1], home[1:]], apart * latency[home[1:], home[:-1]]
-    before, after = _least_times(problem, Kind.F), _least_times(problem, Kind.I)
-    last = [times[0] for times in _least_times(problem, Kind.W)]
+    before, after = shortest_ops(problem, Kind.F), shortest_ops(problem, Kind.I)
+    last = [times[0] for times in shortest_ops(problem, Kind.W)]
     splits, found = not (kinds == Kind.B).any() and (kinds == Kind.W).any(), list[Cut]()
     for device, cut in enumerate(cuts):
         low = int(np.flatnonzero(home == device)[0])
@@ -148,17 +148,6 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
             constant += problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
             found.append(Cut(rate + head + tail, float(constant)))
     return found
-
-
-def _least_times(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
-    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape (stages,)."""
-    schedule = problem.schedule
-    least = np.full((2, schedule.n_stages), np.inf)
-    ops = np.flatnonzero(schedule.kind == kind)
-    for found, times in zip(least, problem.linear, strict=True):
-        np.minimum.at(found, schedule.stage[ops], times[ops])
-    constant, rate = np.where(np.isfinite(least), least, 0.0)
-    return constant, rate
 
 
 def _bound_all(search: SplitSearch) -> float:

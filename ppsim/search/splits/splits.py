@@ -221,18 +221,22 @@ def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
 
     Where a device may run W last, its last gradient has left before, and its way back does not count.
     """
-    schedule, found = problem.schedule, []
-    counted = [Kind.F] if (schedule.kind == Kind.W).any() else [Kind.F, Kind.B]
-    for times in problem.linear:
-        least = np.zeros(schedule.n_stages)
-        for kind in counted:
-            of_kind = schedule.kind == kind
-            shortest = np.full(schedule.n_stages, np.inf)
-            np.minimum.at(shortest, schedule.stage[of_kind], times[of_kind])
-            least += np.where(np.isfinite(shortest), shortest, 0.0)
-        found.append(least)
-    constant, rate = found
+    constant, rate = shortest_ops(problem, Kind.F)
+    if not (problem.schedule.kind == Kind.W).any():
+        back = shortest_ops(problem, Kind.B)
+        constant, rate = constant + back[0], rate + back[1]
     return np.concatenate([[0.0], np.cumsum(constant)[:-1]]), float(rate.min())
+
+
+def shortest_ops(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
+    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape (stages,)."""
+    schedule = problem.schedule
+    least = np.full((2, schedule.n_stages), np.inf)
+    ops = np.flatnonzero(schedule.kind == kind)
+    for found, times in zip(least, problem.linear, strict=True):
+        np.minimum.at(found, schedule.stage[ops], times[ops])
+    constant, rate = np.where(np.isfinite(least), least, 0.0)
+    return constant, rate
 
 
 def list_ends(n_layers: int, n_stages: int, least: int) -> Ends:
