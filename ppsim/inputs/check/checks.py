@@ -97,19 +97,16 @@ def _size(draft: Draft) -> Iterator[Fault]:
     """Find devices without ops, and too few ops for these stages and microbatches."""
     stages, microbatches = draft.n_stages, draft.n_microbatches
     for device in np.flatnonzero(np.diff(draft.offsets) == 0):
-        yield Fault("missing", int(device), None, None, f"device {device} has no ops", "give every device a stage")
+        yield Fault("missing", f"device {device} has no ops", "give every device a stage", device=int(device))
     if stages * microbatches > len(draft) + 1000:
         op = int(np.argmax(np.where(draft.computes, draft.microbatch, -1)))
-        yield at(
-            draft,
-            op,
-            "missing",
+        text = (
             f"{draft.label(op)}: {stages} stages x {microbatches} microbatches need {2 * stages * microbatches} ops or "
-            f"more, and there are {len(draft)}",
-            "count stages and microbatches from 0, without gaps",
+            f"more, and there are {len(draft)}"
         )
+        yield at(draft, op, "missing", text, "count stages and microbatches from 0, without gaps")
     if not draft.computes.any():
-        yield Fault("missing", None, None, None, "no op computes", "write F and B, or F, I and W, of every stage")
+        yield Fault("missing", "no op computes", "write F and B, or F, I and W, of every stage")
 
 
 def _placement(draft: Draft) -> Iterator[Fault]:
@@ -117,33 +114,27 @@ def _placement(draft: Draft) -> Iterator[Fault]:
     placement, computes = draft.placement, draft.computes
     devices = placement.devices
     for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
-        yield Fault("missing", None, None, None, f"no device runs stage {stage}", "count stages from 0, without gaps")
+        yield Fault("missing", f"no device runs stage {stage}", "count stages from 0, without gaps")
     here = devices[:, draft.stage.clip(max=draft.n_stages - 1)] == draft.device
     strays = computes & ~here.any(axis=0)
     for op, count in _firsts(draft, np.flatnonzero(strays)):
         home, others = int(devices[0, draft.stage[op]]), count - 1
         more = f" (and {others} more of stage {draft.stage[op]})" if others else ""
-        yield at(
-            draft,
-            op,
-            "placement",
+        text = (
             f"{draft.label(op)} runs on device {draft.device[op]}{more}, stage {draft.stage[op]} belongs to device "
-            f"{home}",
-            f"move it to device {home}, or all of the stage to one device",
+            f"{home}"
         )
+        yield at(draft, op, "placement", text, f"move it to device {home}, or all of the stage to one device")
     if placement.n_replicas > 1:
         replica = np.where(here[0], 0, 1)
         ops = np.flatnonzero(computes & (here.sum(axis=0) == 1))
         first = np.zeros(draft.n_microbatches, np.int64)
         first[draft.microbatch[ops][::-1]] = replica[ops][::-1]
         for op in ops[replica[ops] != first[draft.microbatch[ops]]]:
-            yield at(
-                draft,
-                int(op),
-                "placement",
-                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch {draft.microbatch[op]}",
-                "keep each microbatch in one replica",
+            text = (
+                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch {draft.microbatch[op]}"
             )
+            yield at(draft, int(op), "placement", text, "keep each microbatch in one replica")
 
 
 def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -157,26 +148,14 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
     """Find ops that run twice, and ops that no device runs."""
     for op in tables.repeats[draft.computes[tables.repeats]]:
         first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]
-        yield at(
-            draft,
-            int(op),
-            "duplicate",
-            f"{draft.label(int(op))} runs a second time, after {draft.where(int(first))}",
-            "remove one of the two",
-            int(first),
-        )
+        text = f"{draft.label(int(op))} runs a second time, after {draft.where(int(first))}"
+        yield at(draft, int(op), "duplicate", text, "remove one of the two", int(first))
     full, split = tables.first[Kind.B], tables.first[Kind.I]
     weights = tables.first[Kind.W]
     for stage, microbatch in np.argwhere((full >= 0) & ((split >= 0) | (weights >= 0))):
         half = max(split[stage, microbatch], weights[stage, microbatch])
-        yield at(
-            draft,
-            int(half),
-            "duplicate",
-            f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, which includes it",
-            "run either B, or I and W",
-            int(full[stage, microbatch]),
-        )
+        text = f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, which includes it"
+        yield at(draft, int(half), "duplicate", text, "run either B, or I and W", int(full[stage, microbatch]))
     held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
     trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # no backward at all is inference
     for names, absent in (
@@ -188,14 +167,8 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
             lost = np.flatnonzero(absent[stage])
             which = ", ".join(str(m) for m in lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
             device = int(draft.placement.devices[0, stage])
-            yield Fault(
-                "missing",
-                device,
-                None,
-                None,
-                f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}",
-                f"add {stage}{names[0]}{lost[0]} to device {device}",
-            )
+            text = f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}"
+            yield Fault("missing", text, f"add {stage}{names[0]}{lost[0]} to device {device}", device=device)
 
 
 def _slices(draft: Draft) -> Iterator[Fault]:
@@ -216,11 +189,5 @@ def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
     wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
     for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):
         why = "in one pair with" if draft.pair[this] == other else "before"
-        yield at(
-            draft,
-            this,
-            "order",
-            f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs",
-            f"move {draft.label(this)} after {draft.label(other)}",
-            other,
-        )
+        text = f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs"
+        yield at(draft, this, "order", text, f"move {draft.label(this)} after {draft.label(other)}", other)

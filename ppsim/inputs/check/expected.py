@@ -58,11 +58,11 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
             shown = ", ".join(map(str, islice(filterfalse(there.__contains__, range(wanted)), SHOWN)))
             which = shown + (f" and {missing - SHOWN} more" if missing > SHOWN else "")
             text = f"{noun if missing == 1 else nouns} {which} {'is' if missing == 1 else 'are'} missing"
-            yield Fault("missing", None, None, None, f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
+            yield Fault("missing", f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
         elif count > wanted:
             found = True
             text = f"the file has {count} {nouns}, and {wanted} are expected"
-            yield Fault("placement", None, None, None, text, f"--{_OPTION[noun]} {count}")
+            yield Fault("placement", text, f"--{_OPTION[noun]} {count}")
     if expected.schedule is not None and not found:
         yield from _strays(draft, expected.schedule)
 
@@ -84,7 +84,7 @@ def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
                 f" and {len(lost) - 4} more" if len(lost) > 4 else ""
             )
             text = f"device {device} lacks {names} of {schedule.name}"
-            yield Fault("missing", device, None, None, text, f"ppsim run {schedule.name} -o right.csv shows its queues")
+            yield Fault("missing", text, f"ppsim run {schedule.name} -o right.csv shows its queues", device=device)
 
 
 def same_order(draft: Draft, schedule: Schedule) -> bool:

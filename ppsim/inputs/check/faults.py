@@ -14,22 +14,22 @@ class Fault:
 
     Attributes:
         kind: missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock or runtime.
+        message: one sentence, or the cycle of a deadlock.
+        hint: what to change.
         device: the device, if one is to blame.
         row: line of the file, counted from 1.
         cell: place in the line, counted from 1.
-        message: one sentence, or the cycle of a deadlock.
-        hint: what to change.
         also: row and cell of the other ops involved.
         waits: of a deadlock, each wait as a sentence; the message has them all.
         circle: of a deadlock, the ops in the order in which each waits for the next, the first again at the end.
     """
 
     kind: str
-    device: int | None
-    row: int | None
-    cell: int | None
     message: str
     hint: str = ""
+    device: int | None = None
+    row: int | None = None
+    cell: int | None = None
     also: tuple[tuple[int, int], ...] = ()
     waits: tuple[str, ...] = ()
     circle: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Fault:
 def at(draft: Draft, op: int, kind: str, message: str, hint: str, *others: int) -> Fault:
     """Make a fault at an op of the draft, with the other ops involved."""
     also = tuple((int(draft.row[o]), int(draft.cell[o])) for o in others)
-    return Fault(kind, int(draft.device[op]), int(draft.row[op]), int(draft.cell[op]), message, hint, also)
+    return Fault(kind, message, hint, int(draft.device[op]), int(draft.row[op]), int(draft.cell[op]), also)
 
 
 def deadlock_at(

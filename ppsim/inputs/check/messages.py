@@ -76,12 +76,15 @@ class ExpectedMessages:
             # Who is to blame: the sender, unless it sends in the order in which it computes.
             orderly = self.producer[sent[k]] < self.producer[received[k]]
             op, other = (into, out) if orderly else (out, into)
+            text = (
+                f"{draft.label(out)} of device {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of device "
+                f"{link[1]} ({draft.place(into)}): messages carry no tags"
+            )
             yield at(
                 draft,
                 op,
                 "fifo",
-                f"{draft.label(out)} of device {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of device "
-                f"{link[1]} ({draft.place(into)}): messages carry no tags",
+                text,
                 f"give the messages from device {link[0]} to device {link[1]} the same order on both",
                 other,
             )
@@ -92,14 +95,8 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
     comm = draft.communicates
     for op in tables.repeats[comm[tables.repeats]].tolist():
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
-        yield at(
-            draft,
-            op,
-            "duplicate",
-            f"{draft.label(op)} is posted a second time, after {draft.where(first)}",
-            "remove one of the two",
-            first,
-        )
+        text = f"{draft.label(op)} is posted a second time, after {draft.where(first)}"
+        yield at(draft, op, "duplicate", text, "remove one of the two", first)
     idle = np.append(comm, False)  # the last entry takes the -1 of what is not posted
     for used in (messages.send, messages.receive, tables.repeats):
         idle[used] = False
@@ -116,32 +113,16 @@ def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, .
     for op, post in zip(ops[wrong].tolist(), posts[wrong].tolist(), strict=True):
         name = label(kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op]))
         if post < 0:
-            yield at(
-                draft,
-                op,
-                "message",
-                f"no device posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing",
-                f"add {name} {side} {draft.label(op)}",
-            )
+            text = f"no device posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing"
+            yield at(draft, op, "message", text, f"add {name} {side} {draft.label(op)}")
         elif draft.device[post] != draft.device[op]:
-            yield at(
-                draft,
-                post,
-                "placement",
-                f"{name} is on device {draft.device[post]}, and {draft.label(op)} on device {draft.device[op]}",
-                f"move {name} to device {draft.device[op]}",
-                op,
-            )
+            text = f"{name} is on device {draft.device[post]}, and {draft.label(op)} on device {draft.device[op]}"
+            yield at(draft, post, "placement", text, f"move {name} to device {draft.device[op]}", op)
         else:
-            yield at(
-                draft,
-                post,
-                "order",
-                f"{name} is {'after' if ahead else 'before'} {draft.label(op)} ({draft.where(op)}), which "
-                + ("needs it" if ahead else "makes what it sends"),
-                f"move {name} {side} {draft.label(op)}",
-                op,
+            text = f"{name} is {'after' if ahead else 'before'} {draft.label(op)} ({draft.where(op)}), which " + (
+                "needs it" if ahead else "makes what it sends"
             )
+            yield at(draft, post, "order", text, f"move {name} {side} {draft.label(op)}", op)
 
 
 def _why(draft: Draft, op: int) -> str:

@@ -21,28 +21,16 @@ NO_R = "leave R out and checkpoint the stage's module, which recomputes in its b
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
     """Find what that torch refuses, or computes wrong gradients from without an error."""
     if draft.placement.n_replicas > 1:
-        yield Fault(
-            "runtime",
-            None,
-            None,
-            None,
-            "torch holds each stage on one device, and this schedule has two replicas",
-            "dualpipe-v or hanayo, which run in a V with one replica",
-        )
+        text = "torch holds each stage on one device, and this schedule has two replicas"
+        yield Fault("runtime", text, "dualpipe-v or hanayo, which run in a V with one replica")
         return
     if draft.n_slices > 1:
         text = "torch has no slices of sequences, and would run each as a microbatch that attends to no other"
-        yield Fault("runtime", None, None, None, text, "a schedule of whole microbatches")
+        yield Fault("runtime", text, "a schedule of whole microbatches")
         return
     if draft.older:
-        yield Fault(
-            "runtime",
-            None,
-            None,
-            None,
-            "torch reads B as the full backward; this file has the older letters (BW, and B for I)",
-            "ppsim convert writes the letters of today",
-        )
+        text = "torch reads B as the full backward; this file has the older letters (BW, and B for I)"
+        yield Fault("runtime", text, "ppsim convert writes the letters of today")
     beside = np.flatnonzero(draft.timed & ~draft.computes)
     if len(beside):
         op = int(beside[0])
@@ -56,7 +44,8 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
         )
     written_out = not draft.computes.all()
     for row, cell in draft.idle if written_out else ():
-        yield Fault("runtime", row - 1, row, cell, "torch takes no empty cell in compute_comms", "remove it")
+        text = "torch takes no empty cell in compute_comms"
+        yield Fault("runtime", text, "remove it", device=row - 1, row=row, cell=cell)
     if written_out:
         yield from _unscaled(draft)
         yield from wait_faults(draft, wanted=runtime == "torch-2.15")
@@ -69,15 +58,11 @@ def loss_order(draft: Draft) -> Iterator[Fault]:
     late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
     if len(late):
         op, before = int(ops[late[0] + 1]), int(ops[late[0]])
-        yield at(
-            draft,
-            op,
-            "runtime",
+        text = (
             f"{draft.label(op)} runs after {draft.label(before)} ({draft.where(before)}): torch takes the losses "
-            "of the last stage in the order of microbatches, and would use the wrong ones without an error",
-            "run the forwards of the last stage in the order of microbatches",
-            before,
+            "of the last stage in the order of microbatches, and would use the wrong ones without an error"
         )
+        yield at(draft, op, "runtime", text, "run the forwards of the last stage in the order of microbatches", before)
 
 
 def _unscaled(draft: Draft) -> Iterator[Fault]:
@@ -86,15 +71,11 @@ def _unscaled(draft: Draft) -> Iterator[Fault]:
     if len(stages):
         device = int(draft.placement.devices[0, stages[0]])
         names = ", ".join(str(s) for s in stages[:8])
-        yield Fault(
-            "runtime",
-            device,
-            None,
-            None,
+        text = (
             f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide their gradients by "
-            f"{draft.n_microbatches}, nor reduce them",
-            f"add {stages[0]}REDUCE_GRAD after its last backward",
+            f"{draft.n_microbatches}, nor reduce them"
         )
+        yield Fault("runtime", text, f"add {stages[0]}REDUCE_GRAD after its last backward", device=device)
 
 
 def runtime_warnings(draft: Draft) -> Iterator[Fault]:
@@ -103,11 +84,5 @@ def runtime_warnings(draft: Draft) -> Iterator[Fault]:
         return
     deferred = Draft.from_schedule(lower(draft.schedule(), "deferred").schedule)
     if fault := next(ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
-        yield Fault(
-            "runtime",
-            fault.device,
-            None,
-            None,
-            "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message,
-            "leave defer_pp_recv off for this schedule",
-        )
+        text = "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message
+        yield Fault("runtime", text, "leave defer_pp_recv off for this schedule", device=fault.device)

@@ -37,7 +37,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
         try:
             simulate(schedule, costs_for(schedule))
         except Deadlock as error:
-            yield Fault("deadlock", None, None, None, str(error), error.hint)
+            yield Fault("deadlock", str(error), error.hint)
 
 
 def _twice(draft: Draft) -> Iterator[Fault]:

@@ -27,14 +27,8 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
             running = [other for other in running if end[other] > start[op] + slack]
             for other in running:
                 if end[op] > start[op] + slack:
-                    yield at(
-                        draft,
-                        op,
-                        "overlap",
-                        f"device {device} runs {_when(draft, op)} while it runs {_when(draft, other)}",
-                        "a device runs one op, or one pair, at a time",
-                        other,
-                    )
+                    text = f"device {device} runs {_when(draft, op)} while it runs {_when(draft, other)}"
+                    yield at(draft, op, "overlap", text, "a device runs one op, or one pair, at a time", other)
             running.append(op)
 
 
@@ -44,14 +38,8 @@ def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Itera
     for this, other in zip(op.tolist(), need.tolist(), strict=True):
         if start[this] < end[other] - slack:
             when = "before" if end[this] <= start[other] + slack else "during"
-            yield at(
-                draft,
-                this,
-                "early",
-                f"device {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs",
-                f"start {draft.label(this)} at {end[other]:g} or later",
-                other,
-            )
+            text = f"device {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs"
+            yield at(draft, this, "early", text, f"start {draft.label(this)} at {end[other]:g} or later", other)
 
 
 def _times(draft: Draft) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
