@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -36,18 +37,13 @@ TMPDIR_HINT = "TMPDIR=FOLDER names another with room"
 MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --message"
 
 
-class _Failure(str):
-    """What a worker says before it ends on an exception."""
+@dataclass(frozen=True)
+class _Failure:
+    """What a worker says before it ends on an exception; an error of the user's input or code has its hint."""
 
-
-class _Memory(_Failure):
-    """That there was not enough memory."""
-
-
-class _BadInput(_Failure):
-    """An error of the user's input or code, with its hint."""
-
-    hint = ""
+    text: str
+    hint: str | None = None
+    memory: bool = False
 
 
 @contextmanager
@@ -178,7 +174,7 @@ def _stopped(pid: int) -> bool:
         return False
 
 
-def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
+def _cause(rank: int, failure: _Failure, workers: list[Any]) -> PpsimError:
     """Choose the failure to report: a process's own, unless another one's end caused it."""
     time.sleep(GRACE_S)
     for other, process in enumerate(workers):
@@ -186,11 +182,11 @@ def _cause(rank: int, message: str, workers: list[Any]) -> PpsimError:
             return _ended(other, process.exitcode)
         if process.exitcode is None and _stopped(process.pid):
             return _halted(other)
-    if isinstance(message, _BadInput):
-        return InputError(f"process {rank}: {message}", message.hint)
-    if isinstance(message, _Memory):
-        return PpsimError(f"process {rank} ran out of memory{': ' * bool(message)}{message}", MEMORY_HINT)
-    return PpsimError(f"process {rank} failed: {message}")
+    if failure.hint is not None:
+        return InputError(f"process {rank}: {failure.text}", failure.hint)
+    if failure.memory:
+        return PpsimError(f"process {rank} ran out of memory{': ' * bool(failure.text)}{failure.text}", MEMORY_HINT)
+    return PpsimError(f"process {rank} failed: {failure.text}")
 
 
 def _ended(rank: int, code: int) -> PpsimError:
@@ -222,13 +218,10 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
 
 def _failure(error: BaseException) -> _Failure:
     if isinstance(error, InputError):
-        bad = _BadInput(error)
-        bad.hint = error.hint
-        return bad
+        return _Failure(str(error), error.hint)
     text = str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else ""
-    if isinstance(error, MemoryError) or "memory" in text.lower():
-        return _Memory(text)
-    return _Failure(text or type(error).__name__)
+    memory = isinstance(error, MemoryError) or "memory" in text.lower()
+    return _Failure(text if memory else text or type(error).__name__, memory=memory)
 
 
 def _die_with_parent(parent: int) -> None:

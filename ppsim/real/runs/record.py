@@ -38,21 +38,6 @@ Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Link:
-    """Time of a message between two processes without contention, in ms and bytes.
-
-    Attributes:
-        alpha: latency.
-        ms_per_byte: inverse bandwidth.
-        late: what is added when the receive is posted after the send.
-    """
-
-    alpha: float = 0.0
-    ms_per_byte: float = 0.0
-    late: float = 0.0
-
-
-@dataclass(frozen=True)
 class Measured:
     """One schedule, run several times.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import msgspec
@@ -63,8 +64,15 @@ class Run(Struct, frozen=True):
     issued: list[list[int]] | None = None
 
 
-class Link(Struct, frozen=True):
-    """As :class:`ppsim.real.runs.record.Link`, in ms and bytes."""
+@dataclass(frozen=True)
+class Link:
+    """Time of a message between two processes without contention, in ms and bytes.
+
+    Attributes:
+        alpha: latency.
+        ms_per_byte: inverse bandwidth.
+        late: what is added when the receive is posted after the send.
+    """
 
     alpha: float = 0.0
     ms_per_byte: float = 0.0
@@ -101,8 +109,8 @@ class _Head(Struct, frozen=True):
 
 
 KEYS = frozenset(
-    key for part in (File, Run, Costs, Queues, Placement, Settings, Link, _Head) for key in part.__struct_fields__
-)
+    key for part in (File, Run, Costs, Queues, Placement, Settings, _Head) for key in part.__struct_fields__
+) | {field.name for field in fields(Link)}
 
 
 def read_file(path: str) -> tuple[File, dict[str, Any]]:
@@ -122,7 +130,7 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
         raise InputError(f"{source}: resolution_us is no number above 0", HINT)
     settings = decode(found.settings, Settings, f"{source}: settings", HINT)
     numbers = (settings.message_bytes, settings.cores, settings.partition_sms or 0, settings.interference or 0.0)
-    if not all(0 <= number <= LONGEST for number in (*numbers, *msgspec.structs.astuple(settings.link))):
+    if not all(0 <= number <= LONGEST for number in (*numbers, *astuple(settings.link))):
         raise InputError(f"{source}: settings holds a number below 0", HINT)
     if settings.emulation and None in (settings.partition_sms, settings.interference):
         raise InputError(f"{source}: settings.partition_sms or settings.interference is missing", HINT)

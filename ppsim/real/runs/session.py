@@ -16,13 +16,15 @@ from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Message, Profile, Workload
 from ppsim.real.calibration.calibrate import check_heads
+from ppsim.real.calibration.machine import provenance
 from ppsim.real.calibration.processes import check_room, temporary_folder
 from ppsim.real.calibration.torch_here import device_for
 from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs import own_runner, partitioned, torch_runner
 from ppsim.real.runs.beside import lower_beside, refuse_beside
 from ppsim.real.runs.pace import drop_launch_bound, issued_share
-from ppsim.real.runs.record import Link, Record
+from ppsim.real.runs.record import Record
+from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.version import INSTALL_TORCH
 
@@ -174,8 +176,6 @@ def _check_module(request: Request) -> None:
 
 
 def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
-    from ppsim.real.calibration.machine import provenance
-
     computing = request.ops == "compute"
     where = provenance(request.device, request.command)
     profiles, link, found = _alone(request, schedules, report)
@@ -228,8 +228,6 @@ def _alone(
         size = _message_bytes(request, {0: request.profile})
         return dict.fromkeys(stages, request.profile), link_of(request.profile.message, size), {}
     if request.runner == "partitioned":
-        from ppsim.real.calibration.machine import provenance
-
         size = request.model.message_bytes
         alone = partitioned.measure_alone(
             request.model, schedules[0].n_devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
@@ -255,7 +253,6 @@ def _around(size: int) -> list[int]:
 
 
 def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dict[int, Profile]:
-    from ppsim.real.calibration.machine import provenance
     from ppsim.real.calibration.ops import measure_ops, rounds
     from ppsim.real.calibration.user_ops import measure_stages
 

@@ -74,12 +74,6 @@ def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, A
     return x, x
 
 
-def whole_batch(model: Workload, microbatches: int, device: str = "cpu") -> tuple[Any, Any]:
-    """Concatenate inputs and targets of all microbatches."""
-    inputs, targets = zip(*(batch(model, m, device) for m in range(microbatches)), strict=True)
-    return torch.cat(inputs), torch.cat(targets)
-
-
 def loss(out: Any, target: Any) -> Any:
     """Compute the cross entropy against tokens; without a vocabulary the mean square of the output."""
     return out.square().mean() if target.is_floating_point() else stages.loss(out, target)
@@ -134,16 +128,16 @@ def whole_stages(
         InputError: the user's code fails, or has functions of its own, which torch's runtime does not call.
     """
     if isinstance(model, Workload):
-        modules = {s: module_of(model, schedule, s, device) for s in held}
-        return modules, *whole_batch(model, schedule.n_microbatches, device)
+        inputs, targets = zip(*(batch(model, m, device) for m in range(schedule.n_microbatches)), strict=True)
+        return {s: module_of(model, schedule, s, device) for s in held}, torch.cat(inputs), torch.cat(targets)
     made = {s: make_stage(model, s, schedule.n_stages, device) for s in held}
     for stage, each in made.items():
         if each.own:
             own = ", ".join(each.own)
             raise InputError(f"{model}, stage {stage}: torch's runtime calls no functions for {own}", "--runner own")
     example = next(iter(made.values())).example
-    inputs = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
-    return {s: each.module for s, each in made.items()}, inputs, torch.zeros(schedule.n_microbatches, device=device)
+    given = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
+    return {s: each.module for s, each in made.items()}, given, torch.zeros(schedule.n_microbatches, device=device)
 
 
 def own_loss(out: Any, target: Any) -> Any:

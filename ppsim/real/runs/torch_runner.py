@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,21 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
         _let_time_pass(runtime, stages, job.steps[rank], settings.message_bytes)
     arguments = (inputs,) if 0 in held else ()
     target = {"target": targets} if last in held else {}
-    return partial(_turn, rank, watch, runtime, job.steps[rank], arguments, target)
+
+    def turn(begin: int) -> Turns:
+        noted: Marks = []
+        with _recorded(runtime, job.steps[rank], watch, noted):
+            runtime.step(*arguments, **target, return_outputs=False)
+        end = watch.mark()
+        watch.settle()
+        for stage in runtime._stages:
+            stage.submod.zero_grad(set_to_none=True)
+        if len(noted) != len(job.steps[rank]):
+            ran = f"torch ran {len(noted)} of {len(job.steps[rank])} actions by the names we know"
+            raise PpsimError(ran, "the tested torch 2.13")
+        return {rank: (read_marks(noted, watch, begin), watch.ns(end) - begin)}
+
+    return turn
 
 
 def _real_stage(module: Any, stage: int, count: int, device: str) -> Any:
@@ -228,29 +241,6 @@ def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, Torc
 
     for kind in (Type.FORWARD, Type.FULL_BACKWARD, Type.BACKWARD_INPUT, Type.BACKWARD_WEIGHT, Type.OVERLAP_F_B):
         runtime.register_custom_function(kind, pass_time)
-
-
-def _turn(
-    rank: int,
-    watch: Clock,
-    runtime: Any,
-    steps: Mapping[str, TorchAction],
-    inputs: tuple[Any, ...],
-    target: Mapping[str, Any],
-    begin: int,
-) -> Turns:
-    noted: Marks = []
-    with _recorded(runtime, steps, watch, noted):
-        runtime.step(*inputs, **target, return_outputs=False)
-    end = watch.mark()
-    watch.settle()
-    for stage in runtime._stages:
-        stage.submod.zero_grad(set_to_none=True)
-    if len(noted) != len(steps):
-        raise PpsimError(
-            f"torch ran {len(noted)} of {len(steps)} actions by the names we know", "the tested torch 2.13"
-        )
-    return {rank: (read_marks(noted, watch, begin), watch.ns(end) - begin)}
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Host, Network, Shared
 from ppsim.engine.lowering.matching import match_messages
 from ppsim.real.runs.beside import lanes_in
-from ppsim.real.runs.record import Link, Measured
+from ppsim.real.runs.record import Measured
+from ppsim.real.runs.record_file import Link
 from ppsim.real.validation import cores
 
 # Iterations of the fixed points that cores and contention ask for. More of them (twelve were tried) move the held-out

@@ -20,7 +20,8 @@ from ppsim.engine.simple.terms import measure_terms
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Profile
-from ppsim.real.runs.record import Link, Measured, Record
+from ppsim.real.runs.record import Measured, Record
+from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.session import link_of
 from ppsim.real.runs.torch_runner import lower_as_torch
 from ppsim.real.traces.kineto import Steps, split_steps

@@ -138,13 +138,13 @@ def _improve(search: SplitSearch) -> None:
     problem = search.problem
     search.cuts = list(problem.work_cuts)
     search.bound = max(problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
-    spare = _bound_by_weights(search, DUAL_STEPS // 4)
+    spare = bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
         _descend(search, ends)
         if search.late:
             return
     _time_near_best(search)
-    spare += _bound_by_weights(search, DUAL_STEPS)
+    spare += bound_by_weights(search, DUAL_STEPS)
     search.tell()
     solve_by_cuts(search, spare)
 
@@ -240,10 +240,10 @@ def climbs_from(problem: SplitProblem, ends: Ends) -> Ends:
     return moved.reshape(len(ends), source.size * target.size).astype(np.int16)
 
 
-def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
+def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> list[Cut]:
     """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight.
 
-    Returns the cuts made here, which are of bad splits: many of them would slow the solver.
+    Returns the cuts added on the way, which are of bad splits: many of them would slow the solver.
     """
     problem, cuts = search.problem, list(search.cuts)
     weight = np.ones(len(cuts))
@@ -252,10 +252,12 @@ def _bound_by_weights(search: SplitSearch, steps: int) -> list[Cut]:
             break
         said, ends = problem.best_of(mean_cut(cuts, weight))
         search.bound = max(search.bound, said)
-        cuts.append(problem.cut_at(ends))
+        if adds:
+            cuts.append(problem.cut_at(ends))
+            weight = np.append(weight, weight.mean())
         weights = problem.weigh(ends[:, None])[:, 0]
         values = np.array([cut.rate @ weights + cut.constant for cut in cuts])
-        weight = np.append(weight, weight.mean()) * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
+        weight = weight * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300))
         weight = np.maximum(weight / weight.sum(), 1e-12)
     return cuts[len(search.cuts) :]
 

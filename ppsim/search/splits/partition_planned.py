@@ -20,6 +20,7 @@ from ppsim.search.splits.partition import (
     RUNNER_UPS,
     TOLERANCE,
     Partition,
+    bound_by_weights,
     climbs_from,
     mean_cut,
 )
@@ -74,7 +75,8 @@ def partition_planned(
     try:
         with interrupt_at(search.until + GRACE_S):
             start = min(starts, key=take)
-            search.bound = _bound_all(search)
+            search.bound = free.best_of(mean_cut(free.work_cuts, np.ones(len(free.work_cuts))))[0]
+            bound_by_weights(search, MEANS, adds=False)
             near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
             first = next(near, None)
             if first and not listed:
@@ -148,23 +150,6 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
             constant += problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
             found.append(Cut(rate + head + tail, float(constant)))
     return found
-
-
-def _bound_all(search: SplitSearch) -> float:
-    """Bound all splits by weighted means of the cuts.
-
-    Each round finds the split of the least bound, and gives more weight to the cuts that bound this split higher.
-    """
-    problem, weight = search.problem, np.ones(len(search.cuts))
-    bound = problem.best_of(mean_cut(problem.work_cuts, np.ones(len(problem.work_cuts))))[0]
-    for _ in range(MEANS):
-        said, ends = problem.best_of(mean_cut(search.cuts, weight))
-        bound = max(bound, said)
-        at = problem.weigh(ends[:, None])[:, 0]
-        values = np.array([cut.rate @ at + cut.constant for cut in search.cuts])
-        weight = np.maximum(weight * np.exp(2 * (values - values.max()) / max(values.max(), 1e-300)), 1e-12)
-        weight /= weight.sum()
-    return bound
 
 
 def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:

@@ -13,7 +13,8 @@ import pytest
 from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.real.runs.record import Link, load
+from ppsim.real.runs.record import load
+from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.schedules import generate
 from tests.commands import invoke
