@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppsim.workload.model.model import STATES, Encoder, Layer, Model
+from ppsim.workload.model.model import COMPRESSED, STATES, Encoder, Layer, Model
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
@@ -18,11 +18,13 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
     """
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     if recompute == "full":
-        return ITEM * local * model.hidden
+        return ITEM * local * model.hidden * model.streams
     norms, again = (layer.mixer != "none") + (layer.mlp != "none"), _again(parallel, recompute)
     dropout = model.biases and parallel.kernels in ("fused", "eager")  # torch's own trainers have none
     narrow = 0.0 if "layernorm" in again else KEPT_AS.get(parallel.precision, ITEM)
     kept = norms * (ITEM + narrow) * local * model.hidden  # their inputs and outputs
+    if model.streams > 1:
+        kept += norms * ITEM * local * model.hidden * model.streams
     if dropout:
         kept += norms * local * model.hidden  # its masks
     if layer.mixer in STATES:
@@ -51,12 +53,17 @@ def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, .
         kept = (ITEM + narrow) * local * (model.q_lora + model.kv_lora) + ITEM * local * model.rope_dim
         kept += narrow * tokens * a * model.v_dim
         kept += 0.0 if "mla_up_proj" in again else ITEM * tokens * a * (2 * width + model.v_dim)
+    elif model.o_lora:
+        kept = (ITEM + narrow) * local * (model.q_lora + model.head_dim)
+        kept += (ITEM + narrow) * tokens * a * model.head_dim + narrow * tokens * model.o_groups * model.o_lora / p.tp
     else:
         keys = max(model.kv_heads / p.tp, 1.0)
         kept = ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
     if model.attention_gate:
         kept += 2 * ITEM * tokens * a * model.head_dim
-    if mixer == "sparse":  # the indexer's queries, and which tokens each one chose
+    if mixer in COMPRESSED:  # both products in 32 bits
+        kept += 4 * local * (4 * (model.head_dim + model.index_dim) if mixer == "csa" else 2 * model.head_dim)
+    if mixer in ("sparse", "csa"):  # the indexer's queries, and which tokens each one chose
         kept += ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
     if not p.flash and "core_attn" not in again:
         kept += (2 * ITEM + 1) * tokens * model.seq * a

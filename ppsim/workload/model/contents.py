@@ -124,7 +124,7 @@ def contents_of_layout(
 
 def message_bytes(model: Model, parallel: Parallel) -> float:
     """Return the bytes of an activation between stages; tensor-parallel ranks send a part each."""
-    return ops.tokens_of(model, parallel) * model.hidden * ops.ITEM / parallel.tp
+    return ops.tokens_of(model, parallel) * model.hidden * model.streams * ops.ITEM / parallel.tp
 
 
 def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:

@@ -41,6 +41,9 @@ KEYS = {
     "rope_dim": ("qk_rope_head_dim",),
     "v_dim": ("v_head_dim",),
     "mtp": ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
+    "o_lora": ("o_lora_rank",),
+    "o_groups": ("o_groups",),
+    "streams": ("hc_mult",),
     "index_heads": ("index_n_heads",),
     "index_dim": ("index_head_dim",),
     "index_top_k": ("index_topk",),
@@ -73,6 +76,8 @@ KINDS = {
     "sliding_attention": "window",
     "chunked_attention": "chunk",
     "mamba": "mamba",
+    "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
 }
 LINEAR = dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe"), "delta") | {"kimi_linear": "kda"}
 LINEAR |= dict.fromkeys(("minimax", "minimax_m1", "minimax_text_01"), "linear")
@@ -98,7 +103,7 @@ HARMLESS = re.compile(
     r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$|topk_(group|method)|grouped_topk|ep_size"
     r"|max_window_layers|tie_|chunk_size|beam|label|return|_ids?$|embd_pdrop|resid_pdrop|implementation|decoder$"
     r"|position|max_seq|seq_len|^top_k$|_to_keep|alibi|attention_method|checkpoint|^layer_types$"
-    r"|attn_type_list|multiplier|moe_mode|time_step|softmax|parallel_(attn$|block|embedding)|kernels|use_nope|query_attention$|gated_act|sharing"
+    r"|num_hash|sinkhorn|attn_type_list|multiplier|moe_mode|time_step|softmax|parallel_(attn$|block|embedding)|kernels|use_nope|query_attention$|gated_act|sharing"
     r"|attn_(impl|value)$|^order_of|model_base$|learned_pos"
 )
 NEEDED = ("hidden", "heads", "layers", "seq", "vocab")
@@ -131,7 +136,8 @@ Config = msgspec.defstruct(
         *((key, _COUNT, None) for key in OTHER_COUNTS),
         *((key, str | None, None) for key in (*ACTIVATIONS, "model_type", "_name_or_path", "hybrid_override_pattern")),
         ("linear_attn_config", Delta | None, None),
-        *((key, list[int] | None, None) for key in ("attn_type_list", "no_rope_layers")),
+        *((key, list[int] | None, None) for key in ("attn_type_list", "no_rope_layers", "compress_ratios")),
+        ("compress_rates", dict[str, int] | None, None),
         *((key, list[str] | None, None) for key in ("layer_types", "architectures")),
         *((key, bool | None, None) for key in ("tie_word_embeddings", "is_encoder_decoder", "use_sliding_window")),
         *((key, bool | None, None) for key in ("multi_query", "new_decoder_architecture", "attn_output_gate")),
@@ -224,6 +230,8 @@ def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
     def size(name: str) -> Any:
         return next((data[key] for key in KEYS.get(name, (name,)) if isinstance(data.get(key), int)), 0)
 
+    if isinstance(kinds := data.get("mlp_layer_types"), list):
+        data["mlp_layer_types"] = ["sparse" if kind in ("moe", "hash_moe") else kind for kind in kinds]
     hidden, every = size("hidden"), max(size("moe_every"), 1)
     layers, dense = (min(max(size(name), 0), MOST_LISTED) for name in ("layers", "dense_layers"))
     if isinstance(ratio := data.pop("expansion_ratio", None), int | float):
@@ -293,7 +301,10 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
     width = data.get("attention_chunk_size") if "chunk" in found else data.get("sliding_window")
     if data.get("use_sliding_window") is False or not width:
         found, width = [{"window": "attention", "chunk": "attention"}.get(mixer, mixer) for mixer in found], 0
-    if data.get("index_topk"):
+    result: dict[str, Any] = {}
+    if kind == "deepseek_v4":
+        found, result = _compressed(data, layers, found, path)
+    elif data.get("index_topk"):
         found = ["sparse" if mixer == "attention" else mixer for mixer in found or ["attention"]]
     sizes = [key for name in ("state_heads", "state_size") for key in KEYS[name] if data.get(key)]
     if ("mamba" in kind or sizes) and not set(found) & {"mamba", *LINEAR.values()}:
@@ -302,7 +313,7 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
             f"'{path}' has layers that carry a state ({which}), and does not say which layers these are",
             "layer_types, hybrid_override_pattern or full_attention_interval; or the model as TOML, with mixers",
         )
-    result: dict[str, Any] = {"mixers": _shorten(found), "window": width or 0}
+    result |= {"mixers": _shorten(found), "window": width or 0}
     result |= {"mlps": ("none",)} if kind == "mamba2" else {}
     if kind == "kimi_linear" and (delta := data.get("linear_attn_config")):
         result |= {"state_heads": delta["num_heads"], "conv": delta["short_conv_kernel_size"]}
@@ -311,6 +322,21 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
         result |= {"state_heads": data["num_attention_heads"]}
         result |= dict.fromkeys(("state_dim", "state_size"), data.get("head_dim") or 128)
     return result
+
+
+def _compressed(data: Mapping[str, Any], layers: int, listed: list[str], path: str) -> tuple[list[str], dict[str, Any]]:
+    """Return what mixes tokens in DeepSeek-V4's layers, and how many tokens their keys have: csa has the fewer."""
+    if rates := data.get("compress_rates"):
+        return listed, {KINDS[name]: ratio for name, ratio in rates.items() if name in KINDS}
+    given = data.get("compress_ratios") or []
+    ratios = sorted({ratio for ratio in given if ratio > 1})
+    if len(given) < layers or len(ratios) != 2:
+        raise InputError(
+            f"'{path}': compress_ratios are {len(given)} numbers of {len(ratios)} kinds for {layers} layers",
+            "one for each layer, of two ratios, and 0 for a window alone",
+        )
+    names = dict(zip(ratios, ("csa", "hca"), strict=True))
+    return [names.get(ratio, "window") for ratio in given[:layers]], {name: ratio for ratio, name in names.items()}
 
 
 def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:

@@ -21,7 +21,8 @@ LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
 STATES = ("mamba", "delta", "kda", "linear")  # that carry a state from token to token instead of all keys and values
-MIXERS = ("attention", "window", "chunk", "sparse", *STATES, "none")
+COMPRESSED = ("csa", "hca")  # that attend to a window and to keys of several tokens each
+MIXERS = ("attention", "window", "chunk", "sparse", *COMPRESSED, *STATES, "none")
 MLPS = ("dense", "experts", "none")
 
 
@@ -30,8 +31,9 @@ class Layer(NamedTuple):
 
     Attributes:
         mixer: attention, window (to the last tokens), chunk (to those before it in a part of the sequence), sparse (to
-            those that an indexer chooses, DeepSeek-V3.2), mamba (Mamba-2), delta (gated delta net, Qwen3-Next), kda
-            (Kimi delta attention), linear (lightning attention, MiniMax-01), or none.
+            those that an indexer chooses, DeepSeek-V3.2), csa and hca (a window, and keys of a few tokens that an
+            indexer chooses or all keys of many tokens, DeepSeek-V4), mamba (Mamba-2), delta (gated delta net,
+            Qwen3-Next), kda (Kimi delta attention), linear (lightning attention, MiniMax-01), or none.
         mlp: dense, experts or none.
     """
 
@@ -99,6 +101,12 @@ class Model:
         kv_lora: rank of keys and values in it; 0 where attention is the usual one.
         rope_dim: dimensions of a head that hold the position, in latent attention; ``head_dim`` are the others.
         v_dim: size of a value head; ``head_dim`` by default.
+        o_lora: rank of attention's output in each of ``o_groups`` groups of heads; keys and values are then one head
+            that is both (DeepSeek-V4). 0 where it is one matrix.
+        o_groups: groups of heads of that output.
+        csa: tokens in a key of compressed sparse attention.
+        hca: tokens in a key of heavily compressed attention.
+        streams: hidden states beside each other that hyper-connections mix before and after attention and MLP.
         mtp: layers of multi-token prediction.
         window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
         mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`); attention by default,
@@ -143,6 +151,11 @@ class Model:
     kv_lora: int = 0
     rope_dim: int = 0
     v_dim: int = 0
+    o_lora: int = 0
+    o_groups: int = 1
+    csa: int = 0
+    hca: int = 0
+    streams: int = 1
     mtp: int = 0
     window: int = 0
     mixers: tuple[str, ...] = ()
@@ -180,7 +193,7 @@ class Model:
             value = getattr(self, field.name)
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
-            least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every")
+            least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "o_groups", "streams")
             most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
             if not least <= value <= most:
                 raise Refused(field.name, f"must be {int(least)} or more and {most} at most, got {value}")
@@ -202,6 +215,8 @@ class Model:
         needed = {
             **dict.fromkeys(("window", "chunk"), ("window",)),
             "sparse": ("index_heads", "index_dim", "index_top_k", "q_lora"),
+            "csa": ("csa", "window", "o_lora", "index_heads", "index_dim", "index_top_k", "q_lora"),
+            "hca": ("hca", "window", "o_lora"),
             **dict.fromkeys(STATES, ("state_heads", "state_dim", "state_size")),
         }
         for mixer in sorted(set(self.mixers)):
@@ -247,7 +262,8 @@ def mixer_parameters(model: Model, mixer: str) -> int:
     if mixer == "none":
         return 0
     if mixer not in STATES:
-        return attention_parameters(model) + (index_parameters(model) if mixer == "sparse" else 0)
+        more = index_parameters(model) if mixer == "sparse" else compression_parameters(model, mixer)
+        return attention_parameters(model) + more
     h, heads, values = model.hidden, model.state_heads, model.state_heads * model.state_dim
     keys = 2 * model.state_groups * model.state_size
     mixed, norm = values + keys, h * (2 if model.biases else 1)
@@ -266,6 +282,22 @@ def index_parameters(model: Model) -> int:
     return model.q_lora * model.index_heads * model.index_dim + model.hidden * (model.index_dim + model.index_heads)
 
 
+def compression_parameters(model: Model, mixer: str) -> int:
+    """Count the parameters of what makes keys of several tokens, CSA's of twice as many, and of CSA's indexer."""
+    if mixer not in COMPRESSED:
+        return 0
+    ratio, wide = (model.csa, 2) if mixer == "csa" else (model.hca, 1)
+    widths = (model.head_dim, model.index_dim) if mixer == "csa" else (model.head_dim,)
+    count = sum(2 * model.hidden * wide * width + ratio * wide * width + width for width in widths)
+    return count + (model.index_heads * (model.q_lora * model.index_dim + model.hidden) if mixer == "csa" else 0)
+
+
+def stream_parameters(model: Model) -> int:
+    """Count the parameters of mixing hidden states before and after one part of a layer (mHC, arXiv 2512.24880)."""
+    mixed = (2 + model.streams) * model.streams
+    return mixed * (model.streams * model.hidden + 1) + 3 if model.streams > 1 else 0
+
+
 def attention_parameters(model: Model) -> int:
     """Count the parameters of a layer's attention: query, key, value and output matrices, their biases, its norm."""
     h, a = model.hidden, model.heads
@@ -275,6 +307,11 @@ def attention_parameters(model: Model) -> int:
         query = h * model.q_lora + model.q_lora + model.q_lora * a * width if model.q_lora else h * a * width
         keys = h * (model.kv_lora + model.rope_dim) + model.kv_lora
         return norm + query + keys + model.kv_lora * a * (model.head_dim + model.v_dim) + a * model.v_dim * h
+    if model.o_lora:
+        width = a * model.head_dim
+        query = h * model.q_lora + model.q_lora + model.q_lora * width if model.q_lora else h * width
+        output = width * model.o_lora + model.o_groups * model.o_lora * h
+        return norm + query + (h + 1) * model.head_dim + output + a
     outer = ((2 if model.attention_gate else 1) * a + 2 * model.kv_heads) * model.head_dim
     bias = outer + h if model.biases else 0
     return norm + h * outer + a * model.head_dim * h + bias
@@ -300,7 +337,8 @@ def expert_parameters(model: Model) -> int:
 
 def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
     """Count the parameters of one layer."""
-    return mixer_parameters(model, layer.mixer) + mlp_parameters(model, layer.mlp, active)
+    mixed = ((layer.mixer != "none") + (layer.mlp != "none")) * stream_parameters(model)
+    return mixer_parameters(model, layer.mixer) + mlp_parameters(model, layer.mlp, active) + mixed
 
 
 def encoder_parameters(encoder: Encoder) -> int:
@@ -375,7 +413,8 @@ def mixing_flops(model: Model, mixer: str) -> float:
         return 0.0
     if mixer in STATES:
         return (5.0 if mixer == "linear" else 7.0) * model.state_heads * model.state_dim * model.state_size
-    index = model.seq * model.index_heads * (model.index_dim + 1) if mixer == "sparse" else 0
+    apart = {"sparse": 1, "csa": model.csa}.get(mixer, 0)
+    index = model.seq / apart * model.index_heads * (model.index_dim + 1) if apart else 0
     width = model.head_dim + model.rope_dim + model.v_dim
     return 2.0 * attended_tokens(model, mixer) * model.heads * width + index
 
@@ -384,6 +423,10 @@ def attended_tokens(model: Model, mixer: str) -> float:
     """Return the mean number of tokens that a token attends to: half the sequence or chunk, a window, those chosen."""
     if mixer == "chunk":
         return min(model.window, model.seq) / 2
+    if mixer in COMPRESSED:
+        near = attended_tokens(model, "window")
+        ratio, most = (model.csa, model.index_top_k) if mixer == "csa" else (model.hca, model.seq)
+        return near + (most - most**2 * ratio / (2 * model.seq) if most * ratio < model.seq else model.seq / ratio / 2)
     w = {"window": model.window, "sparse": model.index_top_k}.get(mixer, 0)
     return model.seq / 2 if not w or w >= model.seq else w - w * w / (2 * model.seq)
 

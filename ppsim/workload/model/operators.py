@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.errors import InputError
-from ppsim.workload.model.model import STATES, Encoder, Layer, Model, attended_tokens
+from ppsim.workload.model.model import COMPRESSED, STATES, Encoder, Layer, Model, attended_tokens
 from ppsim.workload.model.parallel import Parallel
 
 Floats = NDArray[np.float64]
@@ -83,6 +83,9 @@ class _Rows:
 def layer_operators(model: Model, parallel: Parallel, layer: Layer) -> Operators:
     """List the operators of one layer."""
     rows = _Rows([])
+    for part in layer if model.streams > 1 else ():
+        if part != "none":
+            _streams(rows, model, parallel)
     if layer.mixer in STATES:
         _state(rows, model, parallel, layer.mixer)
     elif layer.mixer != "none":
@@ -177,6 +180,11 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
         rows.product("key and value down", local, model.kv_lora + model.rope_dim, h, cast=cast)
         rows.product("key and value up", tokens, a * (model.head_dim + model.v_dim), model.kv_lora, cast=cast)
         keys = a
+    elif model.o_lora:
+        rows.product("query down", local, model.q_lora, h, cast=cast)
+        rows.product("query up", tokens, a * width, model.q_lora, cast=cast)
+        rows.product("key and value", local, width, h, cast=cast)
+        keys = 1
     else:
         keys = max(model.kv_heads / t, 1.0)
         queries = (2 if model.attention_gate else 1) * a
@@ -186,10 +194,16 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
         rows.elementwise("positions", 2 * turned, 2 * turned)
     if mixer == "sparse":
         _indexer(rows, model, parallel)
+    elif mixer in COMPRESSED:
+        _compressed_keys(rows, model, parallel, mixer)
     _scores(rows, model, parallel, mixer, a, keys)
     if model.attention_gate:
         _activation(rows, model, tokens * a * model.v_dim)
-    rows.product("attention output", tokens, h, a * model.v_dim, cast=cast)
+    if model.o_lora:
+        rows.product("attention output down", tokens, model.o_lora, a * model.v_dim, cast=cast)
+        rows.product("attention output", tokens, h, model.o_groups * model.o_lora / t, cast=cast)
+    else:
+        rows.product("attention output", tokens, h, a * model.v_dim, cast=cast)
     _residual(rows, "attention residual", model, local * h)
 
 
@@ -223,20 +237,31 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float,
     rows.elementwise("attention dropout", (2 * ITEM + 1) * scores, (2 * ITEM + 1) * scores)
 
 
-def _indexer(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """DeepSeek-V3.2's indexer: every head of every token scores all tokens before it; the best are attended to."""
+def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
+    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's indexer has its own."""
+    local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
+    wide = (4 if mixer == "csa" else 2) * model.head_dim
+    rows.product("keys of several tokens", local, wide, model.hidden, cast=_cast(parallel))
+    rows.elementwise("weighted keys", 2 * 4 * local * wide, 4 * 4 * local * wide, 4)
+    if mixer == "csa":
+        _indexer(rows, model, parallel, model.csa)
+
+
+def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> None:
+    """DeepSeek-V3.2's indexer: every head of every token scores all keys before it; the best are attended to."""
     tokens, cast = tokens_of(model, parallel), _cast(parallel)
-    local = tokens / (parallel.tp if parallel.sequence_parallel else 1)
+    local, keys = tokens / (parallel.tp if parallel.sequence_parallel else 1), model.seq / ratio
     wide = model.index_heads * model.index_dim
     rows.product("indexer queries", local, wide, model.q_lora, cast=cast)
-    rows.product("indexer key and weights", local, model.index_dim + model.index_heads, model.hidden, cast=cast)
-    flops = local * model.seq * model.index_heads * (model.index_dim + 1)
+    width = (4 if ratio > 1 else 1) * model.index_dim + model.index_heads
+    rows.product("indexer key and weights", local, width, model.hidden, cast=cast)
+    flops = local * keys * model.index_heads * (model.index_dim + 1)
     moved = 2 * ITEM * local * wide
-    size = (model.seq / parallel.cp, model.seq, model.index_dim)
+    size = (model.seq / parallel.cp, keys, model.index_dim)
     rows.rows.append(
         ("indexer scores", FLASH, size, (flops, 2 * flops, 0.0), (moved, 2 * moved, 0.0), (0.0,) * 3, (1.0, 2.0, 0.0))
     )
-    rows.elementwise("top tokens", 4 * local * model.seq / 2, 0.0, 2)
+    rows.elementwise("top tokens", 4 * local * keys / 2, 0.0, 2)
 
 
 def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
@@ -272,6 +297,14 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
     rows.elementwise("gate and norm", 3 * ITEM * tokens * values, 5 * ITEM * tokens * values, 2)
     rows.product("state out", tokens, h, values, cast=cast)
     _residual(rows, "state residual", model, local * h)
+
+
+def _streams(rows: _Rows, model: Model, parallel: Parallel) -> None:
+    """Hyper-connections around one part of a layer: weights of the hidden states, their sum, and what goes to each."""
+    local, n = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1), model.streams
+    rows.product("stream weights", local, (2 + n) * n, n * model.hidden, unit=WIDE)
+    moved = (4 * n + 2) * ITEM * local * model.hidden
+    rows.elementwise("streams", moved, 2 * moved, 4)
 
 
 def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:

@@ -13,18 +13,24 @@ import pytest
 from ppsim.errors import InputError
 from ppsim.questions.model import model as ask_model
 from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
+from ppsim.workload.model.activations import layer_activations
+from ppsim.workload.model.contents import message_bytes
 from ppsim.workload.model.model import (
+    Layer,
     Model,
     attended_tokens,
     attention_parameters,
     count_parameters,
     flops_per_token,
+    layer_parameters,
     library,
     mixer_parameters,
     mixing_flops,
     mtp_parameters,
     read_model,
 )
+from ppsim.workload.model.operators import layer_operators
+from ppsim.workload.model.parallel import Parallel
 from tests.commands import invoke
 
 # Billions as their authors give them: all, and those that a token visits.
@@ -36,6 +42,7 @@ PUBLISHED = {
     "qwen3-next-80b-a3b": (79.7, 3.9),  # without its layer of multi-token prediction
     "kimi-linear-48b-a3b": (49.1, 3.5),
     "deepseek-v3.2": (671.9, 38.4),
+    "deepseek-v4-flash": (284.3, 13.8),  # 284 and 13 of the model's card, whose active ones leave out a table
     "megatron-39.1b": (39.1, 39.1),
     "megatron-145.6b": (145.6, 145.6),
     "megatron-529.6b": (529.6, 529.6),
@@ -585,3 +592,42 @@ def test_a_list_of_layers_that_says_what_sizes_say_is_known(tmp_path, types, sai
             read_changed(tmp_path, **changes)
     else:
         assert read_changed(tmp_path, **changes).dense_layers == 1
+
+
+V4 = json.loads((DATA / "configs.json").read_text())["deepseek-v4-pro"][1]
+
+
+def test_deepseek_v4_has_the_parameters_and_the_flops_that_torchtitan_counts(tmp_path):
+    """torchtitan's test of the whole model with one layer of multi-token prediction, 4,096 tokens: 290,942,278,866
+    parameters and 92,762,352,876 FLOPs a token. Those count whole windows and all chosen keys, the causal part here.
+    """
+    flash = read_model("deepseek-v4-flash")
+    assert count_parameters(flash) + mtp_parameters(flash) == pytest.approx(290_942_278_866, rel=1e-5)
+    counted = flops_per_token(flash)
+    csa, hca = flash.mixers.count("csa"), flash.mixers.count("hca")
+    products = 6 * flash.heads * 2 * flash.head_dim * (csa * 128 + hca * 16 + 44 * (128 - 126))
+    indexer = 3 * csa * flash.seq / 4 * flash.index_heads * (flash.index_dim + 1)
+    streams = 6 * 3 * flash.hidden**2  # of the four hidden states that its layer of prediction projects
+    assert counted + products + indexer + streams == pytest.approx(92_762_352_876, rel=1e-3)
+    pro = read_changed(tmp_path, **V4)
+    assert pro.mixers[:4] == ("hca", "hca", "csa", "hca")
+    assert (pro.csa, pro.hca, pro.streams, pro.o_groups) == (4, 128, 4, 16)
+
+
+@pytest.mark.parametrize("mixer", ["window", "csa", "hca"])
+def test_operators_of_compressed_attention_compute_what_is_counted(mixer):
+    """Forward products of a layer and its streams, beside the router's and the experts' of a token."""
+    model, layer = read_model("deepseek-v4-flash", 8192), Layer(mixer, "experts")
+    found = layer_operators(model, Parallel(flash=True), layer)
+    visited = layer_parameters(model, layer, active=True)
+    products = 2 * visited + mixing_flops(model, mixer)
+    assert found.flops[0].sum() / model.seq == pytest.approx(products, rel=1e-3)
+    wide = layer_activations(model, Parallel(), layer, "none")
+    assert wide > layer_activations(replace(model, streams=1), Parallel(), layer, "none")
+    assert message_bytes(model, Parallel()) == 4 * message_bytes(replace(model, streams=1), Parallel())
+
+
+@pytest.mark.parametrize("ratios", [[], [4] * 61, [4, 128] * 10, [4, 16, 128] * 21])
+def test_ratios_of_deepseek_v4_that_no_layers_have_are_refused(tmp_path, ratios):
+    with pytest.raises(InputError, match="compress_ratios"):
+        read_changed(tmp_path, **V4 | {"compress_ratios": ratios})
