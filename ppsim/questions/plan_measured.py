@@ -44,6 +44,7 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     """
     import numpy as np
 
+    from ppsim.workload.model.model import COMPRESSED
     from ppsim.workload.plans.nearby import EIGHTY, unseen
     from ppsim.workload.plans.search import best_of
 
@@ -66,6 +67,8 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     found.rows.sort(key=lambda row: (not row["tied"], _parts(row) if row["tied"] else 0, row["step_s"]))
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen(runs, first, bool(task.model.experts)))
+    if set(COMPRESSED) & set(task.model.mixers):
+        lacking += ("compressed attention: it is priced as dense kernels of as many keys, likely too fast",)
     if task.machine.kinds:
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
     lines = [f"no measured run was seen of {what}\n" for what in lacking]

@@ -238,10 +238,13 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float,
 
 
 def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
-    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's indexer has its own."""
+    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's indexer has its own.
+
+    Both stay in 16 bits where other products are narrower, as in Megatron-LM (pull request 5308).
+    """
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     wide = (4 if mixer == "csa" else 2) * model.head_dim
-    rows.product("keys of several tokens", local, wide, model.hidden, cast=_cast(parallel))
+    rows.product("keys of several tokens", local, wide, model.hidden, unit=WIDE)
     rows.elementwise("weighted keys", 2 * 4 * local * wide, 4 * 4 * local * wide, 4)
     if mixer == "csa":
         _indexer(rows, model, parallel, model.csa)
@@ -249,12 +252,13 @@ def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) 
 
 def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> None:
     """DeepSeek-V3.2's indexer: every head of every token scores all keys before it; the best are attended to."""
-    tokens, cast = tokens_of(model, parallel), _cast(parallel)
+    tokens, unit = tokens_of(model, parallel), WIDE if ratio > 1 else LINEAR
+    cast = 0.0 if ratio > 1 else _cast(parallel)
     local, keys = tokens / (parallel.tp if parallel.sequence_parallel else 1), model.seq / ratio
     wide = model.index_heads * model.index_dim
-    rows.product("indexer queries", local, wide, model.q_lora, cast=cast)
+    rows.product("indexer queries", local, wide, model.q_lora, unit=unit, cast=cast)
     width = (4 if ratio > 1 else 1) * model.index_dim + model.index_heads
-    rows.product("indexer key and weights", local, width, model.hidden, cast=cast)
+    rows.product("indexer key and weights", local, width, model.hidden, unit=unit, cast=cast)
     flops = local * keys * model.index_heads * (model.index_dim + 1)
     moved = 2 * ITEM * local * wide
     size = (model.seq / parallel.cp, keys, model.index_dim)
@@ -300,10 +304,10 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
 
 
 def _streams(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """Hyper-connections around one part of a layer: weights of the hidden states, their sum, and what goes to each."""
+    """Hyper-connections around one part of a layer, in 32 bits: weights of hidden states, their sum, the new ones."""
     local, n = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1), model.streams
     rows.product("stream weights", local, (2 + n) * n, n * model.hidden, unit=WIDE)
-    moved = (4 * n + 2) * ITEM * local * model.hidden
+    moved = (4 * n + 2) * 4 * local * model.hidden
     rows.elementwise("streams", moved, 2 * moved, 4)
 
 

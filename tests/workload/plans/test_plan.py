@@ -629,6 +629,12 @@ def test_what_measured_runs_make_fastest_is_listed(tmp_path):
     assert by_model["step_s"] > min(row["step_s"] for row in found.plans)
 
 
+def test_compressed_attention_is_said_to_be_unseen():
+    sizes = {"gpus": 64, "gbs": 64, "tp": [1], "cp": [1], "pp": [1], "ep": [64], "mbs": [1], "top": 1}
+    found = ask_plan("deepseek-v4-flash", "gb300-nvl72", **sizes)
+    assert "no measured run was seen of compressed attention" in str(found)
+
+
 @pytest.mark.parametrize(
     ("software", "last"),
     [

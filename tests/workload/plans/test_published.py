@@ -62,7 +62,7 @@ def test_peaks_of_ranks_are_within_five_percent():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model": "DeepSeekV4 Flash"}, "no model 'DeepSeekV4 Flash' in the library"),
+        ({"model": "DeepSeekV9 Flash"}, "no model 'DeepSeekV9 Flash' in the library"),
         ({"model": None}, "no model ''"),
         ({"gpu": "TPU v5"}, "no GPU 'TPU v5' in the library"),
         ({"gpu": "GH200"}, "no GPU 'GH200' in the library"),
