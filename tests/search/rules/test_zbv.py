@@ -12,7 +12,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.schedules import generate
 from ppsim.search.problem import Problem, fits
-from ppsim.search.rules import zbv
+from ppsim.search.rules import zbv, zbv_kernel
 from ppsim.search.rules.heuristics import write_v
 from ppsim.search.rules.orders import write_schedule
 from tests.search.orders.prices import costs as prices
@@ -29,6 +29,21 @@ def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
     schedule = generate("zb-v", devices=P, microbatches=M, costs=costs)
     simulate(schedule, costs(schedule))
     assert peak_activations(schedule).max() <= min(2 * M, 2 * P)
+
+
+@pytest.mark.parametrize("limit", [5, 6, 7, 8])
+def test_the_first_device_warms_up_to_its_limit(limit):
+    """With equal times device d runs 2P - 1 - 2d forwards of its first stage before one of its second, 2P hold: the
+    picture of arXiv 2401.10241, figure 6. Device 0 leaves room for that one where its limit is lower."""
+    P, M, held = 4, 12, np.outer([1.0, 1, 0, 0, -1, -1], np.ones(4))
+    tables = zbv._tables(np.ones((6, P)), np.zeros((P, P)), np.full(P, -1.0), M, np.full(P, float(limit)), held)
+    zbv_kernel.warm_up(tables)
+    ran = [
+        "".join(map(str, row[:length])) for row, length in zip(tables.order.reshape(P, -1), tables.length, strict=True)
+    ]
+    assert ran[0] == "0" * (limit - 1) + "1"
+    if limit == 2 * P:
+        assert ran == ["00000001", "00000101", "00010101", "01010101"]
 
 
 @pytest.mark.parametrize("name", ["zb-v", "v-auto"])

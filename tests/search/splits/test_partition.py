@@ -17,7 +17,7 @@ from ppsim.engine.memory.usage import curves, layer_model
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.splits import partition as search
-from ppsim.search.splits.partition import partition
+from ppsim.search.splits.partition import _least_near, partition
 from ppsim.search.splits.partition_planned import cuts_of_any_order, partition_planned
 from ppsim.search.splits.partition_solver import list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
@@ -122,6 +122,26 @@ def test_without_the_solver_the_bound_holds(monkeypatch):
         expected = min(brute_force(schedule, times, all_splits(7, schedule.n_stages, 0), 0.1))
         assert 0.5 * expected < found.bound <= expected + 1e-9
         assert expected - 1e-9 <= found.best[1] <= 1.1 * expected
+
+
+def test_a_cap_that_holds_every_split_changes_no_climb():
+    """Layers move to where the cuts say less, whatever is held; beyond a cap first to where less is held."""
+    times, loose, tight = LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), [], []
+    for name, devices, chunks in NAMES:
+        problem = problem_of(make(name, devices, chunks), times, 7)
+        ends = list_ends(7, problem.schedule.n_stages, 0)
+        peaks = problem.peaks(ends)
+        for start in ends.T[::3]:
+            found = []
+            for cap in (np.inf, int(peaks.max()), int(peaks.min())):
+                capped = replace(problem, cap=cap)
+                cuts, until = cuts_of_any_order(problem), time.monotonic() + 60
+                climb = SplitSearch(capped, None, lambda best, bound, timed: None, until, cuts=cuts)
+                found.append(_least_near(climb, start))
+            loose.append((found[0] == found[1]).all())
+            tight.append(problem.peaks(found[2][:, None])[0] <= problem.peaks(start[:, None])[0])
+    assert all(loose)
+    assert all(tight)
 
 
 @pytest.mark.sampled(3)

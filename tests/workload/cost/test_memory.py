@@ -18,9 +18,17 @@ from ppsim.workload.cost.measured import fit_line, read_peaks
 from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout, read_layout
-from ppsim.workload.model.activations import layer_activations
+from ppsim.workload.model.activations import encoder_activations, layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
-from ppsim.workload.model.model import Layer, Model, count_parameters, layer_parameters, read_model
+from ppsim.workload.model.model import (
+    Encoder,
+    Layer,
+    Model,
+    count_parameters,
+    encoder_parameters,
+    layer_parameters,
+    read_model,
+)
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.task import usable_bytes
 
@@ -527,3 +535,14 @@ def test_deepseek_v3_fits_as_its_authors_trained_it():
     assert 0.8 < held[1] < 1
     step = step_time(model, machine, recipe)
     assert step.tokens_per_s / recipe.gpus == pytest.approx(14.8e12 / 2.664e6 / 3600, rel=0.15)
+
+
+@pytest.mark.parametrize(("gated", "wide"), [(False, 2), (True, 3)])
+def test_an_encoder_keeps_what_its_layers_read(gated, wide):
+    """2 images of 48 tokens on 2 x 2 GPUs: 4 inputs of norms and residuals, 4 of attention, those of the MLP."""
+    tower = Encoder(hidden=80, heads=5, layers=3, ffn=300, tokens=48, gated=gated)
+    split = Parallel(tp=2, cp=2, mbs=2)
+    assert encoder_activations(tower, split) == 3 * 2 * (4 * 24 * 80 + 48 * (4 * 80 + wide * 300) / 2)
+    whole = replace(split, sequence_parallel=False)
+    assert encoder_activations(tower, whole) - encoder_activations(tower, split) == 3 * 2 * 4 * 24 * 80
+    assert encoder_parameters(tower) == 3 * (4 * 80 * 80 + wide * 80 * 300 + 2 * 80)

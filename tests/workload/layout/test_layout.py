@@ -81,6 +81,8 @@ def test_brackets_may_hold_brackets_and_spaces_mean_nothing(tree):
         ("Et|t", 2, "loss-last", "'Et|tL'"),
         ("Et|EtL", 2, "one-embedding", "'Et|tL'"),
         ("Et|tL|tL", 3, "loss-slots", "'Et|t|tL'"),
+        ("Et|tL|tmmL", 3, "loss-slots", "'Et|tL|tmmLL'"),
+        ("EtL|tL|tmmmmL", 3, "loss-slots", "'EtL|tLL|tm*4LL'"),
         ("Et|m|tL", 3, "mtp-after-layers", "'Et||tmL'"),
         ("Et|tm|t|L", 2, "mtp-after-layers", "'Et|t|t|mL'"),
         ("Et|tm||L", 2, "mtp-last-chunk", "'Et|t||mL'"),

@@ -20,10 +20,10 @@ from ppsim.workload.hardware.hardware import Kind, Machine, read_machine
 from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.bounds import bound_candidates, least_on_kinds, least_share, list_candidates
+from ppsim.workload.plans.bounds import bound_candidates, layer_times, least_on_kinds, least_share, list_candidates
 from ppsim.workload.plans.by_speed import layout_of, split_by_speed
 from ppsim.workload.plans.search import Evaluate, search
-from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes
+from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, layout_layers
 from ppsim.workload.plans.task import Found, Task, usable_bytes
 from tests.commands import invoke
 
@@ -145,6 +145,22 @@ def test_two_kinds_that_are_equal_are_planned_as_one():
     best = plan(two).rows
     assert [row["key"] for row in best] == [row["key"] for row in plan(one).rows]
     assert plan(task_of(twins)).rows[0]["step_s"] <= best[0]["step_s"]
+
+
+def test_a_bound_counts_the_work_of_the_device_with_most():
+    """Even layers over a fast and a slow node: each microbatch takes the slow devices' layers of a stage."""
+    task = task_of(TWO, pp=(2, 4), schedules=("1f1b", "interleaved"), layouts=LAYOUTS)
+    bounds = bound_candidates(task, list(list_candidates(task)), Found())
+    assert len(bounds) > 10
+    for candidate, seconds in ((bound.candidate, bound.seconds) for bound in bounds):
+        alone = replace(candidate.parallel(task.axes.base), zero=1, recompute="none")
+        each = layer_times(MODEL, task.machine_of(candidate.layout), alone).sum(axis=(0, 1)) / MODEL.layers
+        layers = np.zeros(candidate.group.pp)
+        split = layout_layers(MODEL, candidate.group.pp * candidate.vp, candidate.layout)
+        assert split is not None
+        for stage, count in enumerate(split):
+            layers[stage % candidate.group.pp] += count
+        assert seconds >= candidate.group.microbatches * (layers * each).max() * (1 - 1e-6)
 
 
 def test_no_group_has_ranks_on_both_kinds():
