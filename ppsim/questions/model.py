@@ -15,7 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.door import PATH, VALUE, names_cluster
 from ppsim.questions.groups import JsonOption
-from ppsim.questions.list import card_of
+from ppsim.questions.list import ListRequest, Shelves, card_of
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
@@ -27,7 +27,6 @@ from ppsim.workload.model.model import (
     count_parameters,
     flops_per_token,
     kinds_of,
-    library,
     mtp_parameters,
     read_model,
 )
@@ -122,7 +121,7 @@ class ModelRequest(Request):
             raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
 
 
-def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
+def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
     Args:
@@ -135,14 +134,14 @@ def model(name: str | None = None, **options: Any) -> Models | ModelCost | Card:
     return answer(ask(ModelRequest, {"file": name} | options))
 
 
-def answer(request: ModelRequest) -> Models | ModelCost | Card:
+def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     """Describe what is asked for."""
     from ppsim.workload.hardware.hardware import read_machine
 
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
     if request.file is None:
-        return Models(request, tuple(describe_model(read_model(name)) for name in library()))
+        return Shelves(ListRequest(models=True, face=request.face))
     found = read_model(request.file, request.training.sequence)
     if not request.trains:
         return ModelCost(request, found, {})
@@ -153,32 +152,6 @@ def answer(request: ModelRequest) -> Models | ModelCost | Card:
     arranged = layout_from(layout, found, parallel)
     run = (request.machine, request.profile, request.measured, request.even)
     return ModelCost(request, found, training(found, parallel, arranged, *run))
-
-
-@dataclass(frozen=True)
-class Models(Answer[ModelRequest]):
-    """The models of the library.
-
-    Attributes:
-        rows: the numbers of each.
-    """
-
-    rows: tuple[dict[str, Any], ...]
-
-    @property
-    def table(self) -> list[dict[str, Any]]:
-        """The models as rows of numbers."""
-        return list(self.rows)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.models/1``."""
-        return {"schema": "ppsim.models/1", "models": self.table}
-
-    def blocks(self) -> Iterator[Block]:
-        """A line for each."""
-        for row in self.rows:
-            active = f", {format_number(row['active'] / 1e9)} B active" if row["active"] != row["parameters"] else ""
-            yield f"{row['name']:<18} {format_number(row['parameters'] / 1e9):>8} B{active}"
 
 
 @dataclass(frozen=True)
