@@ -1,4 +1,4 @@
-"""Commands that come from files and pages, and not from whoever is at the keyboard, held to what those may state.
+"""Hold commands that files state to the options that a stranger may state.
 
 What a file may state for an option stands where the option is declared (:mod:`ppsim.questions.door`).
 """

@@ -124,7 +124,7 @@ _spellings: dict[str, str] = {}
 
 
 def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
-    """Register a generator under a name; ``facts`` are those of a :class:`Family`, at least its texts.
+    """Register a generator under a name; ``facts`` are fields of :class:`Family`, at least its texts.
 
     Raises:
         ValueError: the name or a spelling of it is taken.
@@ -236,7 +236,7 @@ def shape_for(
 ) -> Shape:
     """Make the shape that the numbers ask for; see :func:`generate` for the arguments and what it raises.
 
-    One device's queue must fit in memory, not those of all.
+    One device's queue must fit in memory, not all queues.
     """
     counts = {"stages": stages, "devices": devices, "chunks": chunks, "microbatches": microbatches}
     given = {name: value for name, value in (counts | options).items() if value is not None}

@@ -94,7 +94,7 @@ def explain(
 
 
 def explain_times(found: Observed) -> Explanation:
-    """Explain a run whose times were measured or stated; gains are those of the costs that they show."""
+    """Explain a run whose times were measured or stated; gains are of the costs that its times show."""
     timeline = found.timeline
     slack = slack_of(timeline, found.latencies)
     return Explanation(

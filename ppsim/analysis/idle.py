@@ -105,7 +105,7 @@ class _Segments(NamedTuple):
 
     @classmethod
     def empty(cls, size: int) -> _Segments:
-        """Room for so many segments."""
+        """Make columns for ``size`` segments."""
         op, cause, blamed = np.empty((3, size), np.int64)
         return cls(op, cause, blamed, np.empty(size), np.empty(size))
 

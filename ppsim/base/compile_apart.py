@@ -65,7 +65,7 @@ class Compiler:
             list(self.done.values())[answered].set()
             answered += 1
         self.ended = True
-        for waiting in list(self.done.values()):  # whoever asks compiles here
+        for waiting in list(self.done.values()):  # the caller compiles in its own process
             waiting.set()
 
 

@@ -17,8 +17,7 @@ from ppsim.version import VERSION
 KEPT = (".csv", ".parquet")
 EVERY_S = 5.0
 SHARE = 0.05  # of the time, at most, goes into writing
-# The columns beside the row's own: what it is kept under, what it was computed from, and all of it, exactly, with a
-# digest that tells whether it still is what was written.
+# Further columns: the key, a fingerprint of the inputs, a digest that shows later changes, the whole row as JSON.
 KEY, MARK, DIGEST, WHOLE = "key", "inputs", "digest", "row"
 
 

@@ -88,7 +88,7 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
 
 
 def batches_of(tasks: Sequence[Any], workers: int) -> list[Batch]:
-    """Cut tasks into batches for so many workers, each with the index of its first task."""
+    """Cut tasks into batches for a number of workers, each with the index of its first task."""
     size = min(MOST_PER_BATCH, max(1, len(tasks) // (max(1, workers) * BATCHES_PER_WORKER)))
     return [(first, tasks[first : first + size]) for first in range(0, len(tasks), size)]
 
@@ -130,7 +130,7 @@ class _Pool:
         self.pool: ProcessPoolExecutor | None = None
 
     def run(self, function: Callable[[Any], Any], batches: Sequence[Batch]) -> Iterator[tuple[int, list[Any]]]:
-        """Run batches; those of processes that were lost are run again."""
+        """Run batches; the batches of a lost process run again."""
         left = {batch[0]: batch for batch in batches}
         losses = 0
         while left:

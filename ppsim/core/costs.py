@@ -110,7 +110,7 @@ class Costs:
         return self.scale is None and self.speed is None and self.each is None
 
     def check_fit(self, schedule: Schedule) -> None:
-        """Prove that the costs are those of a schedule's stages, microbatches and devices, and of compute ops.
+        """Prove that the costs fit a schedule's stages, microbatches and devices, and that its ops compute.
 
         Raises:
             InputError: they are not.

@@ -1,4 +1,4 @@
-"""What comes back of a question: numbers, tables, sentences and figures, shown and written in one way each."""
+"""Answers of questions: numbers, tables, sentences and figures, shown and written in one way each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Answer(ABC, Generic[Asked]):
         """What a terminal shows."""
 
     def line(self) -> Iterator[Block]:
-        """What is left of it with ``--quiet``: the result."""
+        """The result alone, which ``--quiet`` prints."""
         return self.blocks()
 
     def writers(self, output: Any) -> Writers:
@@ -48,7 +48,7 @@ class Answer(ABC, Generic[Asked]):
         raise PpsimError(f"{self.request.question} writes no files")
 
     def notes(self) -> Iterator[str]:
-        """What is said beside the answer once it is there."""
+        """Sentences printed after the answer, on standard error."""
         return iter(())
 
     def failure(self) -> PpsimError | None:
@@ -80,7 +80,7 @@ class Answer(ABC, Generic[Asked]):
         return self
 
     def _look(self, options: dict[str, Any]) -> Any:
-        """The options of figures: those of the request, changed by these."""
+        """Take the request's options of figures, and change some."""
         own = flatten(self.output)
         given = {name: value for name, value in own.items() if name in self.request.given}
         return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What answers are made of where they are shown: lines, tables, charts."""
+"""Blocks that terminals show: lines, tables, charts."""
 
 from __future__ import annotations
 

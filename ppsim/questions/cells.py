@@ -90,7 +90,7 @@ def inputs_of_cells(
 
 
 def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Each cell of the grid with its shape: devices as given, or the stages over those of a device.
+    """Yield each cell of the grid with its shape: devices as given, or stages divided by the stages of a device.
 
     Raises:
         InputError: --chunks with schedules that all state theirs.

@@ -164,7 +164,7 @@ class Check(Answer[CheckRequest]):
 
 
 def _toned(line: str) -> list[Part]:
-    """A line of :func:`prose` with what it is: a kind of fault, carets, what to try, the verdict."""
+    """Tone a line of :func:`prose`: a kind of fault, carets, a hint or the verdict."""
     words = line.strip()
     if words and not words.strip("^"):
         return [(line, "fault")]

@@ -1,4 +1,4 @@
-"""The one door for options that come from files and pages, and not from whoever is at the keyboard.
+"""Which options a stranger's file or a page may state, and not the user alone.
 
 Where an option is declared, ``door`` says what a stranger may give for it: a ``VALUE``, which no question takes for a
 path; a text that a function finds to be no path; the ``PATH`` of data, where whoever asks lets it be read; or nothing,

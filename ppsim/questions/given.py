@@ -26,7 +26,7 @@ TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
-ONLY_TABLES = (".parquet",)  # what nothing but tables is written as
+ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 
 class Given:
@@ -44,7 +44,7 @@ class Given:
 
     @classmethod
     def of(cls, request: Request) -> Given:
-        """Those of a request."""
+        """Read the options of a request."""
         typed = [each for each in list_options(type(request)) if each.name in request.given]
         return cls(request.question, flatten(request), typed, request.tables)
 
@@ -77,7 +77,7 @@ class Given:
 
 
 def never(given: Given) -> bool:
-    """Say of options that they have no effect in any call of a command."""
+    """Tell that options have no effect in any call of a command."""
     return False
 
 

@@ -174,7 +174,7 @@ class Layout(Answer[LayoutRequest]):
 
 
 def _devices(stages: int, devices: int | None, chunks: int | None) -> int:
-    """The devices of so many stages, from either number or from both."""
+    """Count the devices that hold the stages, from the number of devices, of chunks, or both."""
     for name, value in (("devices", devices), ("chunks", chunks)):
         if value is not None and value < 1:
             raise InputError(f"--{name} must be 1 or more, got {value}")

@@ -16,7 +16,7 @@ MOST_STEPS, MOST_OPS = 40, 60_000  # ops of all its timelines
 
 @dataclass(frozen=True)
 class Step:
-    """What a search knew after so many seconds: the best schedule, and a bound of the objective."""
+    """What a search knew after ``seconds``: the best schedule, and a bound of the objective."""
 
     seconds: float
     solution: Solution

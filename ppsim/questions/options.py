@@ -174,7 +174,7 @@ def _make(kind: type[Any], values: Mapping[str, Any], **own: Any) -> Any:
 
 
 def flatten(request: Any) -> dict[str, Any]:
-    """Gather the values of a request by option name, those of its groups among them."""
+    """Gather the values of a request and of its groups by option name."""
     values: dict[str, Any] = {}
     for each in fields(request):
         if GROUP in each.metadata:

@@ -369,7 +369,7 @@ class Partitioned(Answer[PartitionRequest]):
         )
 
     def _line_again(self) -> str:
-        """Write the command that runs the split, or with a model says what it holds: as typed otherwise."""
+        """Write the command that runs the split, or with a model ``ppsim memory``; other options as typed."""
         model = self.request.model
         dropped = SEARCH_ONLY - {"model", "cap"} if model else SEARCH_ONLY
         kept = [each for each in self.given.typed if each.name not in dropped]

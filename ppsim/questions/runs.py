@@ -1,4 +1,4 @@
-"""The door to one run: a spelled schedule simulated with the options, or a file with the times that it states."""
+"""Time the runs of a question: simulate spelled schedules, take the times that files state."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
 
     if shows_run(spec):
         return _read_run(spec, iteration, schedule, unit)
-    if spec == STANDARD_INPUT or not reads_ops(spec):  # which is read once, by whoever simulates it
+    if spec == STANDARD_INPUT or not reads_ops(spec):  # standard input can be read once: the simulation reads it
         return None
     from ppsim.inputs.drafts.read import read_timeline
 

@@ -68,7 +68,7 @@ class SentFile:
 
 
 def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
-    """Read the files among these paths, by path; what is no file is left to whoever reads it to complain about."""
+    """Read the files among these paths, by path; other words are left out."""
     named = [path for path in paths if path and Path(path).is_file()]
     return {path: SentFile(path, Path(path).read_bytes()) for path in named}
 

@@ -169,7 +169,7 @@ def shows_colours(screen: Console) -> bool:
 
 
 def console(at_least: int = 20, *, err: bool = False) -> Console:
-    """Standard output, or standard error, as rich sees it; in a pipe at least so many columns wide."""
+    """Standard output, or standard error, as rich sees it; in a pipe at least ``at_least`` columns wide."""
     from rich.console import Console
 
     # Brackets and colons of units and file names are no markup.
@@ -184,7 +184,7 @@ def echo_json(value: object) -> None:
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Print what an answer is made of on standard output."""
+    """Print the blocks of an answer on standard output."""
     for block in blocks:
         match block:
             case str():

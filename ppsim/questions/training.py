@@ -139,7 +139,7 @@ def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dic
 def _timed(
     model: Model, parallel: Parallel, layout: Layout | None, machine: Machine, stages: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Add times to the stages, and return those of a step."""
+    """Add times to the rows of stages, and return the times of a step."""
     from ppsim.core.ops import Kind
     from ppsim.questions.plan_run import run_line
     from ppsim.workload.cost.costs import copy_seconds, stage_costs, step_time

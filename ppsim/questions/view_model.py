@@ -1,4 +1,4 @@
-"""A model on a cluster behind the live page: what its stages cost, and the page of plans for it."""
+"""The live page's model on a cluster: the costs of its stages, and a page of plans."""
 
 from __future__ import annotations
 

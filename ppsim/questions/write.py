@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
-# Where output goes: no part of how to make the numbers or the picture again.
+# Options that say where output goes; a repeated run needs none of them.
 OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
 Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
 

@@ -470,7 +470,7 @@ def test_python_gets_what_the_command_says_of_a_model():
     found = ask_model("llama3-8b", pp=4, mb=8, seq=4096, cluster="dgx-h100")
     assert json.loads(invoke(*words, "--json").stdout) == json.loads(json.dumps(found.to_json()))
     assert [row["device"] for row in found.table] == [0, 1, 2, 3]
-    assert {row["name"] for row in ask_model().table} == set(library())
+    assert {row["model"] for row in ask_model().table} == set(library())
     with pytest.raises(InputError, match="which model is missing"):
         ask_model(pp=4)
 
