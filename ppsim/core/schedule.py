@@ -282,7 +282,7 @@ class Schedule(Columns):
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (ops,): the number of the op's stage among its device's stages, over both replicas; 0 without a stage."""
+        """Shape (ops,): the number of the op's stage on its device, over both replicas; 0 without a stage."""
         placement = self.placement
         chunk = placement.chunk[0, self.stage]
         if placement.n_replicas > 1:
