@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.analysis.changes import adapt_costs, level_stages, move_work
+from ppsim.analysis.changes import adapt_costs, change_time, level_stages, move_work
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
@@ -59,3 +59,33 @@ def test_messages_that_take_no_time_take_none_elsewhere():
     some = Costs(np.ones((4, 3)), np.array([[0.0, 4.0, 0.0], [1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
     known = np.asarray(adapt_costs(some, generate("1f1b", devices=3, microbatches=2)).comm)
     assert known.tolist() == [[0, 4, 2], [1, 0, 2], [2, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "rows", "pair"),
+    [
+        (Kind.B, 9, [[2, 2], [6, 9], [2, 3], [4, 6], [2, 2]], 11),  # 8 x (2 + 9) / (2 + 6)
+        (Kind.I, 5, [[2, 2], [6, 9], [2, 5], [4, 4], [2, 2]], 11),
+        (Kind.W, 1, [[2, 2], [6, 3], [2, 2], [4, 1], [2, 2]], 5),
+        (Kind.F, 4, [[2, 4], [6, 6], [2, 2], [4, 4], [2, 4]], 10),
+        (Kind.R, 1, [[2, 2], [6, 6], [2, 2], [4, 4], [2, 1]], 8),
+    ],
+)
+def test_what_followed_from_a_time_follows_its_change(kind, value, rows, pair):
+    """B stays I + W, which keep their shares of it; R stays F; a pair grows as F and B together do."""
+    time = np.repeat([[2.0], [6], [2], [4], [2]], 2, axis=1)
+    found = change_time(Costs(time, pair=np.array([8.0, 8.0])), kind, [1], value)
+    assert found.time.tolist() == rows
+    assert found.pair is not None
+    assert found.pair.tolist() == [8, pair]
+
+
+def test_what_did_not_follow_from_a_time_stays():
+    time = np.array([[2.0], [7], [2], [4], [3]])
+    assert change_time(Costs(time), Kind.B, [0], 9).time.ravel().tolist() == [2, 9, 2, 4, 3]
+    assert change_time(Costs(time), Kind.F, [0], 9).time.ravel().tolist() == [9, 7, 2, 4, 3]
+    nothing = np.array([[0.0], [0], [0], [0], [0]])
+    found = change_time(Costs(nothing, pair=np.array([3.0])), Kind.B, [0], 4)
+    assert found.time.ravel().tolist() == [0, 4, 2, 2, 0]
+    assert found.pair is not None
+    assert found.pair.tolist() == [3]

@@ -149,19 +149,18 @@ def read(row: dict[str, Any]) -> Problem:
     )
 
 
-def test_bounds_are_below_the_optimum():
-    """Pipelines whose best order is known: full and split backwards, pairs, layers, caps of each device, links."""
+def test_bounds_are_below_the_optimum_and_count_what_it_needs():
+    """Pipelines whose best order is known: full and split backwards, pairs, layers, caps of each device, links.
+
+    In 65 of 100 the bound is the optimum, so that a weaker one is seen.
+    """
+    reached = 0
     for row in OPTIMA:
         bounds = bound_problem(read(row))
-        assert (bounds.span if row["objective"] == "span" else bounds.makespan) <= row["optimum"] * (1 + 1e-9), row
-
-
-def test_bounds_count_what_the_optimum_needs():
-    """They are the optimum in a third of these pipelines at least, so that weaker ones are seen."""
-    bounds = [bound_problem(read(row)) for row in OPTIMA]
-    values = [b.span if row["objective"] == "span" else b.makespan for b, row in zip(bounds, OPTIMA, strict=True)]
-    reached = [value >= row["optimum"] * (1 - 1e-9) for value, row in zip(values, OPTIMA, strict=True)]
-    assert sum(reached) >= len(OPTIMA) / 3
+        bound = bounds.span if row["objective"] == "span" else bounds.makespan
+        assert bound <= row["optimum"] * (1 + 1e-9), row
+        reached += bound >= row["optimum"] * (1 - 1e-9)
+    assert reached >= 0.65 * len(OPTIMA)
 
 
 @pytest.mark.parametrize("after_i", [0.0, 1.0])

@@ -9,6 +9,8 @@ import pytest
 from ppsim.errors import InputError
 from ppsim.workload.plans.improve import improve, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
+from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.stated import SWITCHES, stated
 from tests.commands import invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
@@ -140,6 +142,15 @@ def test_words_for_a_number_that_is_missing_are_as_none(value):
 @pytest.mark.parametrize("value", ["n/a", "-", " ? ", "Unknown", "not published", ""])
 def test_words_for_a_technique_that_is_missing_are_as_none(name, value):
     assert against([{**BRIDGE, name: value}])[0] == against([BRIDGE])[0]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_on_off_or_not_stated(name):
+    assert [stated({name: value}) for value in ("yes", True, " ON ", 1)] == [{name: True}] * 4
+    assert [stated({name: value}) for value in ("no", False, "off", 0)] == [{name: False}] * 4
+    assert [stated({name: value}) for value in (None, "n/a", " ? ", "Unknown", "")] == [{}] * 5
+    with pytest.raises(Skipped, match=f"{name} 'perhaps' is neither true nor false"):
+        stated({name: "perhaps"})
 
 
 def test_a_length_and_a_precision_that_were_chosen_are_named():
