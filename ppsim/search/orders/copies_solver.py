@@ -20,8 +20,8 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 from ppsim.search.bounds.bounds import Bounds
-from ppsim.search.orders.solver import SHARES, count_steps, up
-from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
+from ppsim.search.orders.solver import count_steps, to_fraction, up
+from ppsim.search.problem import Problem, Solution, evaluate, fits
 from ppsim.search.rules.offload import add_waits
 
 KINDS = (Kind.F, Kind.I, Kind.W, Kind.OFFLOAD, Kind.RELOAD)
@@ -117,9 +117,7 @@ class CopyModel:
 
         An activation is held from its F to its gradient, but not between its copies; a share of it on to W.
         """
-        part = Fraction(self.problem.after_i).limit_denominator(SHARES)
-        if abs(float(part) - self.problem.after_i) > ROUNDING:  # rounded down, so that what is proved still holds
-            part = Fraction(int(self.problem.after_i * SHARES), SHARES)
+        part = to_fraction(self.problem.after_i)
         intervals, demands = [], []
 
         def hold(begin: Any, end: Any, share: Fraction, s: int, present: Any = True) -> None:

@@ -208,9 +208,7 @@ class Model:
             for m in range(M - places):
                 self.cp.add(self.start[0, own[0], m + places] >= self.ends[2, own[0], m])
             return
-        part = Fraction(share).limit_denominator(SHARES)
-        if abs(float(part) - share) > ROUNDING:  # rounded down, so that what is proved still holds
-            part = Fraction(int(share * SHARES), SHARES)
+        part = to_fraction(share)
         intervals, demands = [], []
         for stage, m in product(own, range(M)):
             for last, held in ((1, 1 - part), (2, part)):
@@ -300,6 +298,12 @@ class Model:
             number[0, stage] = order
         number[1:] = order  # gradients come back as the last stage ran the forwards
         return np.argsort(order)[number]  # torch takes the losses of the last stage in the order of microbatches
+
+
+def to_fraction(share: float) -> Fraction:
+    """Write a share as a fraction; one of a large denominator is rounded down, so that what is proved still holds."""
+    part = Fraction(share).limit_denominator(SHARES)
+    return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
 
 
 def up(bound: float, grid: Grid) -> int:

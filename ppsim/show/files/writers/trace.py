@@ -184,59 +184,50 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
     if partner != NONE:
         name, category = f"({name};{schedule.label(partner)})OVERLAP_F_B", "overlap"
     before = timeline.end[op - 1] if op > schedule.offsets[schedule.device[op]] else 0.0
+    args = {
+        "stage": schedule.stage[op],
+        "microbatch": schedule.microbatch[op],
+        "chunk": schedule.chunk[op],
+        "idle_before": max(start - before, 0.0) if schedule.has_lanes else start - before,
+    }
+    return _span(run, name, category, schedule.device[op], THREAD[schedule.kind[op]], (start, end), args)
+
+
+def _span(
+    run: Run, name: str, category: str, device: int, thread: int, times: tuple[float, float], args: dict[str, Any]
+) -> dict[str, Any]:
+    """A slice of one of a device's threads."""
     return {
         "ph": "X",
         "name": name,
         "cat": category,
-        "pid": run.first_process + schedule.device[op],
-        "tid": THREAD[schedule.kind[op]],
-        "ts": start * run.scale,
-        "dur": (end - start) * run.scale,
-        "args": {
-            "stage": schedule.stage[op],
-            "microbatch": schedule.microbatch[op],
-            "chunk": schedule.chunk[op],
-            "idle_before": max(start - before, 0.0) if schedule.has_lanes else start - before,
-        },
+        "pid": run.first_process + device,
+        "tid": thread,
+        "ts": times[0] * run.scale,
+        "dur": (times[1] - times[0]) * run.scale,
+        "args": args,
     }
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
     """The slice of a message from leaving to arriving; its args say when its sides were posted, and its bytes."""
     schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
-    send, leave = int(messages.send[message]), messages.leave[message]
-    size = {"bytes": messages.size[message]} if messages.size[message] else {}
-    return {
-        "ph": "X",
-        "name": schedule.label(send),
-        "cat": "p2p",
-        "pid": run.first_process + messages.source[message],
-        "tid": beside.thread[message],
-        "ts": leave * run.scale,
-        "dur": (messages.arrive[message] - leave) * run.scale,
-        "args": {
-            "stage": schedule.stage[send],
-            "microbatch": schedule.microbatch[send],
-            "send_posted": messages.posted[message],
-            "receive_posted": messages.awaited[message],
-            **size,
-        },
+    send, times = int(messages.send[message]), (messages.leave[message], messages.arrive[message])
+    args = {
+        "stage": schedule.stage[send],
+        "microbatch": schedule.microbatch[send],
+        "send_posted": messages.posted[message],
+        "receive_posted": messages.awaited[message],
+        **({"bytes": messages.size[message]} if messages.size[message] else {}),
     }
+    return _span(run, schedule.label(send), "p2p", messages.source[message], beside.thread[message], times, args)
 
 
 def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
     schedule, timeline = execution.lowered.schedule, execution.timeline
-    kind = Kind(schedule.kind[op])
-    return {
-        "ph": "X",
-        "name": f"{schedule.stage[op]}{kind.name}",
-        "cat": CATEGORY[kind],
-        "pid": run.first_process + schedule.device[op],
-        "tid": COLLECTIVES_THREAD,
-        "ts": timeline.start[op] * run.scale,
-        "dur": (timeline.end[op] - timeline.start[op]) * run.scale,
-        "args": {"stage": schedule.stage[op]},
-    }
+    kind, stage, times = Kind(schedule.kind[op]), schedule.stage[op], (timeline.start[op], timeline.end[op])
+    name, args = f"{stage}{kind.name}", {"stage": stage}
+    return _span(run, name, CATEGORY[kind], schedule.device[op], COLLECTIVES_THREAD, times, args)
 
 
 def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
