@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 
@@ -27,10 +26,6 @@ def take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any:
 
 def pack_output(module: Any) -> None:
     """Let a module that returns several tensors return one, end to end; anything else passes as it is."""
-    module.register_forward_hook(_packer())
-
-
-def _packer() -> Callable[[Any, Any, Any], Any]:
     import torch
 
     def pack(_: Any, __: Any, out: Any) -> Any:
@@ -39,4 +34,4 @@ def _packer() -> Callable[[Any, Any, Any], Any]:
             return out
         return torch.cat([part.flatten() for part in out])
 
-    return pack
+    module.register_forward_hook(pack)

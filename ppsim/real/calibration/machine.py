@@ -22,7 +22,7 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
 
     return Provenance(
         machine=f"{platform.system()} {platform.machine()}",
-        cpu=_cpu(),
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         threads=1 if device == "cpu" else torch.get_num_threads(),
         load=round(os.getloadavg()[0], 2),
@@ -39,7 +39,10 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
 
 def clocks(device: str) -> str:
     """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them now."""
-    return _gpu_clocks() if device == "cuda" else _cpu_clocks()
+    if device == "cuda":
+        return _gpu_clocks()
+    megahertz = _cpuinfo("cpu MHz")
+    return f"{float(megahertz):.0f} MHz" if megahertz else "unknown"
 
 
 def available_bytes(device: str) -> int | None:
@@ -54,15 +57,6 @@ def available_bytes(device: str) -> int | None:
     except OSError:
         return None
     return int(found[1]) * 1024 if found else None
-
-
-def _cpu() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_clocks() -> str:
-    megahertz = _cpuinfo("cpu MHz")
-    return f"{float(megahertz):.0f} MHz" if megahertz else "unknown"
 
 
 def _cpuinfo(key: str) -> str:

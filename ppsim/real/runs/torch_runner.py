@@ -28,7 +28,6 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.real.calibration.processes import temporary_folder
-from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.own_runner import read_marks
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock
@@ -172,9 +171,8 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     else:
         modules, inputs, targets = tasks.whole_stages(settings.model, job.schedule, held, settings.device)
         stages = [_real_stage(module, s, last + 1, settings.device) for s, module in modules.items()]
-    loss = tasks.own_loss if isinstance(settings.model, UserModule) else tasks.loss
     runtime = _PipelineScheduleRuntime(
-        stages, count, loss_fn=loss, scale_grads=False, backward_requires_autograd=settings.model is not None
+        stages, count, loss_fn=tasks.loss, scale_grads=False, backward_requires_autograd=settings.model is not None
     )
     runtime._load_csv(job.csv, format="compute_only")
     if settings.model is None:
