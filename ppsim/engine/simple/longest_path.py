@@ -15,7 +15,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
 from ppsim.engine.simple.longest_path_kernel import Columns
-from ppsim.engine.simple.streams import simulate_streams
+from ppsim.engine.simple.streams import explain_missing, simulate_streams
 from ppsim.errors import Deadlock
 
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
@@ -120,10 +120,9 @@ def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
             members = (op,) if schedule.pair[op] == NONE else (op, op + 1)
             needs = ((m, int(schedule.dependency[m])) for m in members)
             waits[device] = next((m, need) for m, need in needs if need != NONE and (need < 0 or not done[need]))
-    for device, (op, need) in waits.items():
+    for op, need in waits.values():
         if need < 0:
-            message = f"device {device} waits for the input of {schedule.label(op)}, which no device produces"
-            return f"{schedule.name} cannot finish: {message}", "add the missing op to a queue"
+            return explain_missing(schedule, op)
     device, seen = next(iter(waits)), list[int]()
     while device not in seen:
         seen.append(device)

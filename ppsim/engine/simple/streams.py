@@ -52,7 +52,7 @@ def run_streams(
     group, waits = groups_of(schedule), list_waits(schedule)
     missing = np.flatnonzero(waits.need == MISSING)
     if len(missing):
-        raise Deadlock(*_explain_missing(schedule, int(waits.op[missing[0]])))
+        raise Deadlock(*explain_missing(schedule, int(waits.op[missing[0]])))
     links = _links(schedule, shared)
     for duration, latency in zip(durations.T, latencies.T, strict=True):
         message = np.where(waits.message, latency[waits.op], 0.0)
@@ -106,7 +106,8 @@ def _run(group: Indices, waits: Waits, message: Floats, duration: Floats, link: 
     return np.array(start), np.array(bound, np.int64)
 
 
-def _explain_missing(schedule: Schedule, op: int) -> tuple[str, str]:
+def explain_missing(schedule: Schedule, op: int) -> tuple[str, str]:
+    """Return the message and the hint for an op whose input no device makes."""
     what = f"device {schedule.device[op]} waits for the input of {schedule.label(op)}, which no device produces"
     return f"{schedule.name} cannot finish: {what}", "add the missing op to a queue"
 

@@ -112,9 +112,7 @@ class Abilities:
 
 
 class Format(Protocol):
-    """A module of :mod:`ppsim.show.files.writers`; one that draws time against memory has ``write_tradeoff`` as
-    well.
-    """
+    """A module of :mod:`ppsim.show.files.writers`."""
 
     SUFFIXES: tuple[str, ...]
     ABILITIES: Abilities

@@ -1,23 +1,20 @@
 """Time against memory as a page: every point, what it is made from, and nothing from elsewhere."""
 
-import io
 import json
 import re
 
 import pytest
 
 from ppsim.analysis.tradeoff import Point, tradeoff
-from ppsim.show.files.writers.html import write_tradeoff
+from ppsim.show.files.front_page import front_page
 from tests.pages import BROWSER, opened
 
 POINTS = [Point("1f1b", 33, 4), Point("gpipe", 33, 8), Point("zb-1p", 27, 4), Point("dualpipe", 26, 5)]
 
 
 def page(points, **inputs):
-    out = io.BytesIO()
     time, memory = "makespan (t_F)", "peak activations"
-    write_tradeoff(tradeoff(points), out, ".html", time=time, memory=memory, width=0, inputs=inputs)
-    return out.getvalue().decode()
+    return front_page(tradeoff(points), time=time, memory=memory, inputs=inputs).decode()
 
 
 def data_of(text):

@@ -7,7 +7,7 @@ drawing library would take longer than unpacking and drawing 100,000 ops. Ops tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, COPY, NAMES, Idle, explain_known
 from ppsim.analysis.link_use import link_use
-from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.numbers import format_number
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
@@ -55,7 +54,6 @@ from ppsim.show.files.page_parts import (
 )
 
 if TYPE_CHECKING:
-    from ppsim.analysis.heat import HeatMap
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.segments import OpsInside
@@ -116,23 +114,6 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
     return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS)))
-
-
-def write_tradeoff(
-    found: Tradeoff,
-    out: IO[bytes],
-    suffix: str,
-    *,
-    time: str,
-    memory: str,
-    width: float,
-    inputs: Mapping[str, Any],
-    heat: HeatMap | None = None,
-) -> None:
-    """Write a page of time against memory, and the heat maps of a sweep; ``time`` and ``memory`` are axis labels."""
-    from ppsim.show.files.front_page import front_page
-
-    out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
 
 
 def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
