@@ -39,7 +39,7 @@ class Problem:
         after_i: share of an activation that is still held between I and W.
         objective: what to minimize: the span (longest time from a device's first start to its last end) or the
             makespan. The other one decides between equals.
-        layers: of each stage, where activations are those of one layer; None where they are those of one stage,
+        layers: of each stage, where activations count per layer; None where they count per stage,
             whatever it holds.
         offload: whether activations may be copied to the host, in the costs' times of OFFLOAD and RELOAD.
     """
@@ -104,7 +104,7 @@ class Problem:
 
     @cached_property
     def least_caps(self) -> NDArray[np.int64]:
-        """Shape (devices,): the least that each device must be able to hold, those of one F of each of its stages.
+        """Shape (devices,): the least that each device must be able to hold: one F of each of its stages.
 
         A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
         microbatch before it starts the next needs no more. Where copies may wait on the host, one stage's are enough.

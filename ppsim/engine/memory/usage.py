@@ -33,7 +33,7 @@ class MemoryModel:
 
     Attributes:
         static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
-            its stages, in a bidirectional placement for those of both replicas.
+            its stages, in a bidirectional placement for the stages of both replicas.
         activations: what a forward leaves for a microbatch.
         kept: the part of it that I cannot free, held until W.
         stash: gradients that I leaves for W.

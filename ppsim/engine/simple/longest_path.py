@@ -96,7 +96,7 @@ def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
     _timed += n
     if _timed <= COMPILE_SIMULATION_ABOVE:
         return run_in_lists(columns)
-    compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists of so many would fill the memory
+    compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists this long would fill the memory
     return compiled(columns) if compiled else kernel.execute(view(columns)), columns
 
 

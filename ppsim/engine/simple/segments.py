@@ -218,7 +218,7 @@ def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
 def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]]:
     """List the segments of an op or a pair, with their layers, as they are issued; backwards start at the last layer.
 
-    Without an order, the segments of W come right after those of I that they follow, and pairs run op by op.
+    Without an order, the segments of W come right after the segments of I that they follow, and pairs run op by op.
     """
     ops = op.replace("B", "IW") if segments.I else op
     order = [name for name in segments.issued if name[-1] in ops]

@@ -88,7 +88,7 @@ def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
 
 
 def same_order(draft: Draft, schedule: Schedule) -> bool:
-    """Whether the compute ops of every device are those of the schedule, in its order."""
+    """Whether every device has the compute ops of the schedule, in its order."""
     mine = draft.computes
     columns = ("device", "kind", "stage", "microbatch")
     return all(np.array_equal(getattr(draft, name)[mine], getattr(schedule, name)) for name in columns)

@@ -170,7 +170,7 @@ def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
 def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
     """Make a communicator for each link, so that no send waits for a receive.
 
-    nccl matches messages in the order of their calls, and runs those of one communicator one by one.
+    nccl matches messages in the order of their calls, and runs the messages of one communicator one by one.
     """
     import torch
     from torch import distributed

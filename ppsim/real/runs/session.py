@@ -331,7 +331,7 @@ def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Cos
 
 
 def _copy_alone(size: int) -> float:
-    """Measure a copy of so many bytes in plain memory: the median of a few, in ms."""
+    """Measure a copy of ``size`` bytes in plain memory: the median of a few, in ms."""
     import torch
 
     source, took = torch.zeros(size, dtype=torch.uint8), []

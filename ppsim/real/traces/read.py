@@ -108,7 +108,7 @@ def read_texts(paths: Sequence[str]) -> dict[str, str]:
 
 
 def read_files(paths: Sequence[str]) -> dict[str, bytes]:
-    """Read all files, those of a folder in the order of their numbers: rank2 before rank10."""
+    """Read all files; the files of a folder in the order of their numbers: rank2 before rank10."""
     files = dict[str, bytes]()
     for path in paths:
         if not Path(path).is_dir():

@@ -42,7 +42,7 @@ class RealRun:
         traces: of Kineto, what each file holds, by its path.
         notes: what a reader of the numbers must know, a sentence each.
         understood: how a table's columns were read, a sentence each.
-        job: all replicas, where the files show several or collectives; the times above are those of one.
+        job: all replicas, where the files show several or collectives; the times above are of one replica.
         replica: the number of that one.
     """
 

@@ -39,7 +39,7 @@ Input = tuple[str, int, int]
 class Action(NamedTuple):
     """One span of the pipeline's runtime, times in ms since the file's epoch.
 
-    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` are those of its backward.
+    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` has both of its backward.
     """
 
     kind: str

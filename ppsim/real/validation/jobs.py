@@ -1,4 +1,4 @@
-"""Predict every step of every replica of a job, from its own op times and from those of its other steps.
+"""Predict every step of every replica of a job, from its own op times and from the op times of its other steps.
 
 ==============  ===================================================================================
 replay          its own op times; gaps and latencies are medians of other steps, or its own where the

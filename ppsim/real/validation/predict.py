@@ -115,7 +115,7 @@ def execute_on_cores(run: Measured, costs: Costs, site: Site, terms: Overheads) 
 
 
 def _with_times(execution: Execution, shared: cores.CoreTimes, ops: NDArray[np.int64]) -> Execution:
-    """Replace the times of an execution by those of sharing cores."""
+    """Replace the times of an execution by the times with shared cores."""
     start, end, messages = shared.start, shared.end, execution.messages
     total = max(float(end.max()), float(shared.arrive.max(initial=0.0)))
     posted, awaited = start[messages.send], start[messages.receive]

@@ -36,7 +36,7 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
     Args:
         record: the measured runs.
         names: the runs that costs are taken from.
-        used: for each run those of ``names`` that are not the run itself.
+        used: for each run the runs of ``names`` but itself.
     """
     site = predict.site_of(record.settings)
     terms = {run.name: overheads_of(run, site) for run in record.runs}

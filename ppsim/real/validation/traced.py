@@ -89,7 +89,7 @@ def refuse_other(observed: RealRun, schedule: Schedule) -> None:
 
 
 def _with_costs(runs: list[Measured], profile: Profile | None, schedule: Schedule) -> list[Measured]:
-    """Give each run what its ops were meant to cost: the profile's times, or those of the other runs."""
+    """Give each run what its ops were meant to cost: the profile's times, or the times of the other runs."""
     if profile:
         return [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
     alone = [[other for other in runs if other is not run] or [run] for run in runs]

@@ -32,7 +32,7 @@ from ppsim.search.bounds.work import Floats, Work, build_work, work_of
 from ppsim.search.problem import ROUNDING, Problem
 
 SPLIT = frozenset({Kind.F, Kind.I, Kind.W})
-# Above so many numbers a device is compared with itself only: still true, and at most a little weaker.
+# Above this number of comparisons a device is compared with itself only: still true, and at most a little weaker.
 MOST_COMPARED = 1_000_000
 
 

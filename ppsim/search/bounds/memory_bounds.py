@@ -24,7 +24,7 @@ from ppsim.search.bounds.work import Floats, Work
 from ppsim.search.problem import Problem
 
 ROUNDING = 1e-9
-# Each device takes a Python step; beyond so many memory is left out, which makes bounds weaker and no less true.
+# Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker and no less true.
 MOST_DEVICES = 4096
 
 

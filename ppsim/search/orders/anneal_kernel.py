@@ -12,7 +12,7 @@ from ppsim.core.columns import Floats, Ids, Ints
 from ppsim.search.rules.order_kernel import MODULUS, Orders, draw, time_orders
 
 ROUNDING = 1e-9
-SERIES = 30  # of a hundred moves, those of several microbatches' ops at once
+SERIES = 30  # of a hundred moves, how many move ops of several microbatches at once
 
 
 class Walk(NamedTuple):
@@ -159,7 +159,7 @@ def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
 
 
 def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> int:
-    """Move an op and those of the next microbatches alike; return how many moved."""
+    """Move an op and the same op of the next microbatches alike; return how many moved."""
     size = len(orders.result) // (2 * len(orders.device))
     number = orders.code[op] * size + orders.microbatch[op]
     many = min(many, size - orders.microbatch[op])

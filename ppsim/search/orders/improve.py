@@ -148,7 +148,7 @@ def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np
 def anneal(
     problem: Problem, queues: Queues, seed: int, stop: NDArray[np.int64], moves: int, hot: float
 ) -> tuple[float, Queues]:
-    """Walk so many moves on from an order, ``hot`` mean op durations at first; return the least cost and its order."""
+    """Anneal an order, ``hot`` in mean op durations at first; return the least cost and the order that has it."""
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, seed, stop)
     hot *= max(float(orders.time.mean()), 1e-300)

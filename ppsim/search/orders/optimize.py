@@ -222,7 +222,7 @@ def find_front(
         problems: one for each placement; their caps are the largest tried.
         known: see :func:`optimize`.
         shares: for each problem, the activations of one stage that one unit of the caps stands for.
-        run: optimizes problems from schedules with a name, and others, in so many seconds; first comes a text that
+        run: optimizes problems from schedules with a name, and others, in a number of seconds; first comes a text that
             differs for each search of the front.
         time_limit: seconds for all of it.
 

@@ -89,7 +89,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
 
 
 def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
-    """List orders within the limit: ZB-V's, those of blocks and rules, and one microbatch after the other."""
+    """List orders within the limit: ZB-V's, orders of blocks and rules, and one microbatch after the other."""
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
         yield _read(problem, order_zb_v(problem.costs, P, M, limit))

@@ -208,7 +208,7 @@ class _Task:
     Attributes:
         schedule: its queues.
         alone: their times.
-        costs: with those of the encoder.
+        costs: with the times of the encoder.
         holds: the devices that hold the encoder.
         backwards: whether it has backwards.
         first: shape (microbatches,), the device of the first stage.
@@ -291,7 +291,7 @@ class _Bubbles:
 
 
 def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
-    """Place EF of so many first microbatches, EB of the others, and then the other op of each on the same device."""
+    """Place EF of the first microbatches, EB of the others, and then the other op of each on the same device."""
     bubbles, placed, device = _Bubbles(task), list[_Placed](), dict[int, int]()
     first, ends = np.argsort(task.begin, kind="stable"), np.argsort(task.end, kind="stable")
     early = np.isin(np.arange(len(first)), first[:forwards_first])

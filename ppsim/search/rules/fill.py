@@ -97,7 +97,7 @@ def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
         by_pass: whether W of the earlier pass go first, and each is that of its own I.
 
     Returns:
-        Shape (P, V x microbatches), the slots of each device's W in order; with ``by_pass`` those of each pass.
+        Shape (P, V x microbatches), the slots of each device's W in order; with ``by_pass`` the slots of each pass.
     """
     count = rows.chunks * slots.shape[1]
     busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE  # a slot for each W is left after the last op

@@ -113,7 +113,7 @@ class _Walk:
         return True
 
     def _make(self, needed: float, cap: float, at: int) -> bool:
-        """Make room for so much before an op of the queue."""
+        """Make room for the activations ``needed`` before an op of the queue."""
         while self.held + needed > cap + NEAR:
             gates = {cell: self._gate(cell) for cell in self.alive}
             able = [cell for cell, gate in gates.items() if gate >= at]

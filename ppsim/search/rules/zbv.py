@@ -46,7 +46,7 @@ def order_zb_v(
     _ordered += 6 * microbatches * devices
     limits = np.full(devices, float(limit))
     large = _ordered > COMPILE_ORDERING_ABOVE
-    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # those of one stage, given back by W
+    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # activations of one stage, given back by W
     compiled, equal = large and can_compile(), Costs(np.ones_like(costs.time))
     found = [list(list_orders(prices, microbatches, limits, held, compiled=compiled)) for prices in (costs, equal)]
     own = min(found[0] or found[1], key=lambda each: each[0])  # the first is empty where its passes contradict
@@ -74,7 +74,7 @@ def list_orders(
     """
     devices = len(limits)
     both = held[:2].sum(axis=0)
-    everything = limits >= microbatches * both  # which is all there is, and a pass asks for those of P microbatches
+    everything = limits >= microbatches * both  # a pass asks for the activations of P microbatches
     limits = np.where(everything, np.maximum(limits, devices * both), limits)
     time, latency = type_times(costs, devices)
     for fill_backward, fill_forward in product((True, False), repeat=2):

@@ -208,7 +208,7 @@ def choose_labels(
         scale: points per unit of time.
         row: height of a row in points.
         largest: the figure's font size.
-        digits: characters of the longest label; by default those of the largest microbatch.
+        digits: characters of the longest label; by default the digits of the largest microbatch.
         margin: points free beside a number, both sides together.
     """
     if not len(cells):
@@ -244,7 +244,7 @@ def place_labels(
 
 
 def border_width(width: float) -> float:
-    """Line width in points around cells of so many points."""
+    """Line width in points around cells ``width`` points wide."""
     if width < LEAST_BORDERED:
         return 0.0
     return BORDER if width >= FULL_BORDER else BORDER / 2 if width >= THIN_BORDER else BORDER / 4
@@ -267,7 +267,7 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
 
 def tick_step(row: float, font: float) -> int:
-    """Label every n-th device: 1 where names fit rows of so many points, else the least power of two that does."""
+    """Label every n-th device: 1 where names fit rows of ``row`` points, else the least power of two that does."""
     step = 1
     while row < font and step * row < 1.5 * font:
         step *= 2

@@ -24,7 +24,7 @@ POINTS = 72
 
 
 def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
-    """Draw one metric of a sweep, so many inches wide; ``key`` names the metric's column."""
+    """Draw one metric of a sweep, ``width`` inches wide; ``key`` names the metric's column."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -70,7 +70,7 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
 
 
 def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
-    """Name columns so many points wide: all, or the first and every so many after it, where all are too wide."""
+    """Name columns ``cell`` points wide: all, or the first and every n-th after it, where all are too wide."""
     whole = [f"M = {m}" for m in microbatches]
     if max(text_width(name, FONT) for name in whole) < cell:
         return whole

@@ -190,7 +190,7 @@ def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour
 
 
 def _banded(curve: Curve) -> bool:
-    """Whether the devices' lines would coincide: the peaks of most are those of others."""
+    """Whether the devices' lines would coincide: most have the same peak as another."""
     devices = len(curve.peak)
     return devices > 1 and len(np.unique(curve.peak)) <= BAND_SHARE * devices
 

@@ -29,7 +29,7 @@ DOT = 2.0  # radius of a point
 LINE_ROOM = 0.4  # points on either side of a front's line
 LINE = 1.1  # height of a line of text over the font's size
 SPREAD = 1.05  # of a text drawn on a raster over its width in the font
-CROWD = 40  # points, of which only those of fronts have names
+CROWD = 40  # points, above which only points of fronts have names
 LONG_FRONT = 12  # points on fronts, of which only those have names that cover nothing, and the ends
 NEAR = 6  # places for a name beside its point
 AWAY = (14.0, 24.0, 38.0)  # points between a point and a name that has no room beside it
@@ -41,7 +41,7 @@ LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
-    """The points and the front as a figure so many inches wide; see :func:`draw_tradeoff` for the labels."""
+    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the labels."""
     from matplotlib.figure import Figure
 
     height = ASPECT * width

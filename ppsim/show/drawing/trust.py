@@ -59,7 +59,7 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
 
 
 def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
-    """Say what a bar is, and what of the table is not drawn, in lines for a figure so many inches wide."""
+    """Say what a bar is, and what of the table is not drawn, in lines for a figure ``width`` inches wide."""
     compared, refused = sum("error" in row for row in rows), sum("reason" in row for row in rows)
     said = f"{compared:,} of {len(rows):,} runs; bars: the range given with each; band: within {NEAR:.0%}."
     said += " No run corrects its own prediction."

@@ -37,7 +37,7 @@ class WorkerMap:
 
 
 def figure_of(found: WorkerMap, width: float) -> Figure:
-    """Draw the map so many inches wide."""
+    """Draw the map ``width`` inches wide."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 

@@ -59,7 +59,7 @@ class Document:
         executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
             they are not known.
         insides: the segments of the ops of each timeline, to show inside wide cells; empty where they are not known.
-        title: the page's title; empty to list those of the timelines.
+        title: the page's title; empty to list the titles of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
         below: HTML that pages show below the chart, such as an SVG; empty for none.

@@ -105,7 +105,7 @@ def _json(data: bytes) -> Any:
 
 
 def _member(data: bytes) -> Any:
-    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs those of the first."""
+    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of the first."""
     whole = _decode(data.decode(errors="replace"))
     runs = whole.get("runs") if isinstance(whole, dict) else whole
     if isinstance(runs, list) and runs:

@@ -47,7 +47,7 @@ def live_page(
         document: what ``fields`` ask for.
         fields: of the first request.
         schedules: the names to choose from.
-        searched: those of schedules whose orders are searched for, which the page asks for after all others.
+        searched: schedules whose orders are searched for, which the page asks for after all others.
         models: names of the library to choose from.
         clusters: likewise.
         watches: whether the page asks the server if the file has changed.
