@@ -118,8 +118,8 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
 def compress_columns() -> tuple[Pack, Callable[[], dict[str, str]]]:
     """Return how a file's columns are packed, and what at last makes the table of numbers that they share.
 
-    Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones:
-    starts, ends, messages and curves have most of them in common, and nothing is rounded.
+    Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones
+    (starts, ends, messages and curves share most), which has differences of their bits; nothing is rounded.
     """
     numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
 
@@ -135,7 +135,10 @@ def compress_columns() -> tuple[Pack, Callable[[], dict[str, str]]]:
         table = np.unique(np.concatenate([np.empty(0), *(values for _, values in numbers)]))
         for packed, values in numbers:
             packed["gzip"] = _gzip(np.searchsorted(table, values))
-        return {"type": "float64", "gzip": pack_bytes(table.astype("<f8").tobytes())}
+        return {
+            "type": "float64",
+            "gzip": pack_bytes(np.diff(table.astype("<f8").view("<u8"), prepend=np.uint64(0)).tobytes()),
+        }
 
     return pack, share
 

@@ -34,10 +34,12 @@ async function inflate(base64) {
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
   const Values = { float64: Float64Array, float32: Float32Array }[packed.type];
-  const values = new (Values ?? Int32Array)(packed.raw ? decode(packed.raw).buffer : await inflate(packed.gzip));
-  if (Values || packed.raw) return values;
-  for (let i = 1; i < values.length; i++) values[i] += values[i - 1]; // differences between neighbours
-  if (packed.type === 'int32') return values;
+  const bytes = packed.raw ? decode(packed.raw).buffer : await inflate(packed.gzip);
+  const values = new (Values ?? Int32Array)(bytes);
+  if (packed.raw) return values;
+  const whole = Values ? new BigInt64Array(bytes) : values; // a number's bits as one
+  for (let i = 1; i < whole.length; i++) whole[i] += whole[i - 1]; // differences between neighbours
+  if (packed.type !== 'place') return values;
   const all = await SHARED;
   return Float64Array.from(values, place => all[place]);
 }
