@@ -188,14 +188,16 @@ function followTheme() {
 }
 
 const PAPER = [1047, 710]; // pixels of A4 inside its margins
+const ALONE = 640; // of a chart on a page of its own
 
 /** The tallest row with which the chart has room on the first page, below numbers and legend; if none, of a page of its own. */
 function printedRow() {
   const usual = TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34);
   const room = PAPER[1] - $('chart').getBoundingClientRect().top + document.body.getBoundingClientRect().top;
   const least = Math.min(usual, TIMELINES.some(t => t.bands.length) ? 24 : TIMELINES.length > 1 ? 14 : 9);
-  for (let row = usual; row >= least; row--)
-    if (geometryOf(view, PAPER[0] - 37, row).height < room) return row;
+  for (const [high, low] of [[room, least], [ALONE, 7]])
+    for (let row = usual; row >= low; row--)
+      if (geometryOf(view, PAPER[0] - 37, row).height < high) return row;
   return usual;
 }
 
@@ -213,7 +215,7 @@ function printing() {
     showLegend();
     lay(true);
     draw(PAPER[0] - 37, printedRow());
-    if (shown.height > 640) $('chart').style.breakInside = 'auto'; // no page has room for it
+    if (shown.height > ALONE) $('chart').style.breakInside = 'auto'; // no page has room for it
     document.body.style.width = '';
   });
   addEventListener('afterprint', () => {
