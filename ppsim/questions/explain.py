@@ -16,8 +16,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
 from ppsim.questions.door import PATH, VALUE
-from ppsim.questions.explain_story import story_of
-from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines
+from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flag, group

@@ -274,7 +274,7 @@ class Validated(Answer[ValidateRequest]):
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured."""
-        from ppsim.questions.validation_story import picker_of
+        from ppsim.questions.validation_text import picker_of
         from ppsim.real.validation.overlay import names_of, save_overlay
         from ppsim.show.files.document import style_of
 

@@ -1,8 +1,8 @@
-"""What ``ppsim validate`` says of its findings."""
+"""What ``ppsim validate`` says of its findings, on a terminal and on a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_share
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.analyse import Validation, Verdict
+    from ppsim.show.files.document import Story
 
 JOB_LEVELS = {
     "replay": "its own op times",
@@ -149,3 +150,30 @@ def _on_a_gpu(record: Record) -> Iterator[str]:
         yield f"           {name}: {count} repetitions left out, in which the GPU waited for the host (launch-bound)"
     if shares := settings.get("issued_share"):
         yield f"           the host had issued all ops after {max(shares.values()):.0%} of the makespan at most"
+
+
+def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
+    """What ``report_picker.js`` compares timelines by, predicted and measured ones read alike."""
+    import numpy as np
+
+    from ppsim.analysis.diff import MEANINGS, TERMS, terms_of
+    from ppsim.analysis.idle import explain_idle
+    from ppsim.analysis.observed import observe
+    from ppsim.real.validation.overlay import timelines_of
+    from ppsim.show.files.document import Story
+
+    found = map(observe, timelines_of(validation))
+    rows = np.array([terms_of(explain_idle(each.timeline, each.arrival)) for each in found])
+    used = np.flatnonzero(rows.any(axis=(0, 1)))
+    names, levels = [TERMS[term] for term in used], list(validation.verdicts[0].errors)
+    picker = {
+        "terms": names,
+        "meanings": {name: MEANINGS[name] for name in names},
+        "rows": [[[float(f"{value:.5g}") for value in device] for device in run] for run in rows[:, :, used]],
+        "levels": levels,
+        "errors": [
+            {"name": title, "texts": [format_change(verdict.errors[level]) for level in levels]}
+            for title, verdict in zip(titles, validation.verdicts, strict=True)
+        ],
+    }
+    return Story({"picker": picker})

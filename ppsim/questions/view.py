@@ -17,7 +17,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
-from ppsim.questions.explain_story import story_of
+from ppsim.questions.explain_text import story_of
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make

@@ -22,7 +22,7 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError
 from ppsim.questions.validate import choose_runs
 from ppsim.questions.validate import validate as ask_validate
-from ppsim.questions.validation_story import picker_of
+from ppsim.questions.validation_text import picker_of
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overlay, timelines_of
