@@ -530,7 +530,7 @@ class Plans(Answer[PlanRequest]):
         from ppsim.core.schedule import place
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
-        machine = self.task.machine
+        machine = self.task.machine_of(self.found.rows[0]["layout"])
         parallel, layout = chosen(self.task, self.found.rows[0])
         rows = [
             [links.kind, str(links.size), str(links.count), span(links.ranks), links.link, MEANINGS[links.kind]]
@@ -540,13 +540,13 @@ class Plans(Answer[PlanRequest]):
         then = "pipeline, data" if parallel.pipeline_first else "data, pipeline"
         yield f"\nranks are numbered tensor first, then context, {then}"
         yield Table(["group", "ranks", "groups", *words], rows, 140, ["traffic", "groups"], words)
-        grid, per_node = rank_grid(parallel), machine.per_node
+        grid = rank_grid(parallel)
         owners = place(find(parallel.schedule_name).placement, parallel.pp, layout.n_stages).devices[0]
         yield ""
         lines = []
         for device in range(parallel.pp):
             ranks = grid[:, device].ravel()
-            nodes = sorted({int(rank) // per_node for rank in ranks})
+            nodes = sorted(set(machine.nodes_of(ranks).tolist()))
             held = [layout.layers[stage] for stage in np.flatnonzero(owners == device)]
             runs = ranks.reshape(parallel.dp if parallel.pipeline_first else 1, -1)
             named = [f"{run[0]}-{run[-1]}" for run in runs]
@@ -599,7 +599,8 @@ class Plans(Answer[PlanRequest]):
     def _draw_ranks(self, width: float, target: str, suffix: str) -> None:
         from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
 
-        machine, (parallel, _) = self.task.machine, chosen(self.task, self.found.rows[0])
+        machine = self.task.machine_of(self.found.rows[0]["layout"])
+        parallel, _ = chosen(self.task, self.found.rows[0])
         if suffix == ".mmd":
             with open_atomically(target) as out:
                 out.write(flowchart(machine, parallel).encode())
@@ -609,7 +610,7 @@ class Plans(Answer[PlanRequest]):
         groups = {links.kind: (links.ranks, links.link) for links in group_links(machine, parallel)}
         with open_atomically(target) as out:
             grid = rank_grid(parallel).reshape(parallel.dp, parallel.pp, -1)
-            draw_ranks(grid, groups, machine.per_node, out, suffix, width=width, inputs=self.inputs)
+            draw_ranks(grid, groups, machine.nodes_of(grid), out, suffix, width=width, inputs=self.inputs)
 
 
 def costs_beside(task: Task, seconds: float) -> dict[str, float]:

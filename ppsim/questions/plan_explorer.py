@@ -52,7 +52,7 @@ def plan_page_of(
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
         "flags": {str(place): launch(row) for place, row in enumerate(rows) if row["key"] in keys},
         "base": base,
-        "perNode": task.machine.per_node,
+        "perNode": 0 if task.machine.uneven else task.machine.per_node,
         "pipelineFirst": task.axes.base.pipeline_first,
         **carry_runs(task, {places[row["key"]]: row for row in listed}),
     }

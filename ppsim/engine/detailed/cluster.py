@@ -32,7 +32,8 @@ With several kinds of nodes, for plans, each names its GPU, and what differs fro
 
     [[nodes]]
     gpu = "a100-80gb"
-    count = 4
+    count = 8
+    devices_per_node = 4
     memory_gib = 40
     intra = { link = "nvlink3" }
     inter = { link = "ib-200" }
@@ -175,6 +176,7 @@ class Nodes:
     Attributes:
         gpu: which GPU their devices are.
         count: how many nodes.
+        devices_per_node: of this kind.
         memory_gib: of a GPU, where it is not as the library says.
         intra: links within a node.
         inter: links to other nodes; between two kinds the slower one counts.
@@ -183,13 +185,14 @@ class Nodes:
 
     gpu: str
     count: int
+    devices_per_node: int | None = None
     memory_gib: float | None = None
     intra: Link | None = None
     inter: Link | None = None
     shared: Divided | None = None
 
     def __post_init__(self) -> None:
-        _count(self, "count")
+        _count(self, "count", *(["devices_per_node"] if self.devices_per_node is not None else []))
         _positive(self, "memory_gib")
 
 

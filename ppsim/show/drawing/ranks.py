@@ -25,7 +25,7 @@ ROW_IN, KEY_IN, FONT, POINTS = 0.55, 0.17, 6.0, 72
 def draw_ranks(
     grid: NDArray[np.int64],
     groups: Mapping[str, tuple[Sequence[int], str]],
-    per_node: int,
+    nodes: NDArray[np.int64],
     out: IO[bytes],
     suffix: str,
     *,
@@ -37,24 +37,25 @@ def draw_ranks(
     Args:
         grid: shape (dp, pp, cp x tp), the ranks.
         groups: the first group of each kind, whose cells get its colour: its ranks, and what joins them.
-        per_node: ranks on a node.
+        nodes: shaped as the grid, the node of each rank.
         out: the file.
         suffix: svg, png or pdf.
         width: inches.
         inputs: embedded in the file.
     """
-    write_figure(lambda: _figure(grid, groups, per_node, width), out, suffix, title="ranks of a plan", inputs=inputs)
+    write_figure(lambda: _figure(grid, groups, nodes, width), out, suffix, title="ranks of a plan", inputs=inputs)
 
 
 def _figure(
-    grid: NDArray[np.int64], groups: Mapping[str, tuple[Sequence[int], str]], per_node: int, width: float
+    grid: NDArray[np.int64], groups: Mapping[str, tuple[Sequence[int], str]], nodes: NDArray[np.int64], width: float
 ) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     digits = len(str(grid.size - 1))
     rows, columns, cells = (_shown(count, MOST if digits < 4 else MOST - 1) for count in grid.shape)
-    notes = _notes(per_node, grid.size > per_node, any(len(shown) > 1 for shown in (*rows, *columns, *cells)), width)
+    gaps = any(len(shown) > 1 for shown in (*rows, *columns, *cells))
+    notes = _notes(np.bincount(nodes.ravel()), gaps, width)
     height = ROW_IN * (len(rows) + 0.6) + KEY_IN * (len(groups) + len(notes) + 1)
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -79,11 +80,11 @@ def _figure(
             left, middle = x + k * each, x + (k + 0.5) * each
             here = grid[np.ix_(row, column, cell)].ravel()
             if len(here) == 1:
-                rank = int(here[0])
-                fill = SHADE if rank // per_node % 2 else "white"
+                rank, node = int(here[0]), int(nodes[row[0], column[0], cell[0]])
+                fill = SHADE if node % 2 else "white"
                 axes.add_patch(Rectangle((left, top - 0.85), each, 0.8, facecolor=fill, edgecolor=MUTED, linewidth=0.5))
                 axes.text(middle, top - 0.25, str(rank), ha="center", va="center", fontsize=size)
-                axes.text(middle, top - 0.42, f"n{rank // per_node}", ha="center", va="center", fontsize=size * 0.75)
+                axes.text(middle, top - 0.42, f"n{node}", ha="center", va="center", fontsize=size * 0.75)
             elif len(row) == len(column) == 1:
                 axes.text(middle, top - 0.35, "...", ha="center", va="center", fontsize=FONT)
             elif k == 0 and (len(row) == 1 or len(column) == 1):  # a box that is left out
@@ -101,9 +102,10 @@ def _figure(
     return figure
 
 
-def _notes(per_node: int, several: bool, gaps: bool, width: float) -> list[str]:
-    """Explain nodes and gaps, in one line where it fits: ``several`` nodes, ``gaps`` with ranks that are left out."""
-    notes = [f"n0: node 0, of {per_node} ranks each" + ("; every second node is shaded" if several else "")]
+def _notes(per_node: NDArray[np.int64], gaps: bool, width: float) -> list[str]:
+    """Explain nodes, each of so many ranks, and gaps with ranks that are left out, in one line where it fits."""
+    notes = [f"n0: node 0, of {' or '.join(map(str, np.unique(per_node)))} ranks each"]
+    notes[0] += "; every second node is shaded" if len(per_node) > 1 else ""
     notes += ["a bar at a gap: of ranks that are left out"] if gaps else []
     together = "; ".join(notes)
     return [together] if text_width(together, FONT) < 0.7 * width * POINTS else notes

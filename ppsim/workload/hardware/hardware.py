@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.base import toml
 from ppsim.base.text import quote
@@ -179,8 +182,20 @@ class Machine:
 
     @property
     def per_node(self) -> int:
-        """GPUs that NVLink or its like joins."""
-        return self.cluster.devices_per_node
+        """GPUs that NVLink or its like joins; of several kinds of nodes the most."""
+        return max([kind.machine.per_node for kind in self.kinds] or [self.cluster.devices_per_node])
+
+    @property
+    def uneven(self) -> bool:
+        """Whether nodes have different numbers of GPUs."""
+        return len({kind.machine.per_node for kind in self.kinds}) > 1
+
+    def nodes_of(self, ranks: Any) -> NDArray[np.int64]:
+        """Return the node of each rank."""
+        if not self.uneven:
+            return np.asarray(ranks) // self.per_node
+        sizes = [size for kind in self.kinds for size in [kind.machine.per_node] * (kind.gpus // kind.machine.per_node)]
+        return np.searchsorted(np.cumsum(sizes), ranks, "right")
 
     @property
     def within(self) -> float:
@@ -258,6 +273,13 @@ def read_machine(spec: str) -> Machine:
     cluster, title = read_cluster(spec), spec.lower() if spec.lower() in known else spec
     if cluster.nodes:
         kinds = tuple(_kind(spec, cluster, nodes) for nodes in cluster.nodes)
+        largest = max(kind.machine.per_node for kind in kinds)
+        if uneven := [kind for kind in kinds if kind.gpus % largest]:
+            raise InputError(
+                f"'{spec}': {uneven[0].gpus} x {uneven[0].machine.gpu.name} are no multiple of {largest}, the GPUs of "
+                "the largest node: ranks that work together would begin in the middle of one",
+                f"a count in [[nodes]] that gives a multiple of {largest} GPUs",
+            )
         most = max(kinds, key=lambda kind: kind.gpus * kind.machine.gpu.peak(kind.machine.gpu.sixteen))
         return Machine(title, most.machine.gpu, cluster, kinds=kinds) if len(kinds) > 1 else kinds[0].machine
     if not cluster.gpu:
@@ -274,10 +296,11 @@ def _gpu_of(spec: str, name: str) -> Gpu:
 def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
     """Make a machine of the nodes of one kind."""
     gpu, own = _gpu_of(spec, nodes.gpu), {name: getattr(nodes, name) for name in ("intra", "inter", "shared")}
-    links = {name: value for name, value in own.items() if value is not None}
+    links: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    links |= {"devices_per_node": nodes.devices_per_node or cluster.devices_per_node}
     alone = replace(cluster, gpu=nodes.gpu, nodes=(), **links)
     gpu = replace(gpu, memory_gib=nodes.memory_gib or gpu.memory_gib)
-    return Kind(Machine(spec, gpu, alone), nodes.count * cluster.devices_per_node)
+    return Kind(Machine(spec, gpu, alone), nodes.count * alone.devices_per_node)
 
 
 def _file_of(spec: str) -> str:

@@ -60,7 +60,7 @@ def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
         group = group_of(parallel, kind)
         if group.size == 1:
             continue
-        nodes, count = len({rank // machine.per_node for rank in group.ranks}), parallel.gpus // group.size
+        nodes, count = len(set(machine.nodes_of(group.ranks).tolist())), parallel.gpus // group.size
         result.append(GroupLinks(kind, group.size, count, group.ranks, nodes, -(-group.size // nodes)))
     return result
 
@@ -97,7 +97,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
         lines.append("    direction LR")
         for k in devices:
             ranks = grid[d, k].ravel().tolist()
-            nodes = sorted({rank // machine.per_node for rank in ranks})
+            nodes = sorted(set(machine.nodes_of(ranks).tolist()))
             lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
             lines += [f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]' for i in _shown(len(ranks))]
             if len(ranks) > MOST_DRAWN:
@@ -121,7 +121,7 @@ def _place(parallel: Parallel, index: int) -> str:
 
 
 def _arrows(machine: Machine, parallel: Parallel, replicas: list[int], devices: list[int]) -> Iterator[str]:
-    nodes = rank_grid(parallel)[:, :, 0, 0] // machine.per_node
+    nodes = machine.nodes_of(rank_grid(parallel)[:, :, 0, 0])
     for d in replicas:
         for here, after in pairwise(devices):
             link = "" if after > here + 1 else _between(int(nodes[d, here]), int(nodes[d, after]))

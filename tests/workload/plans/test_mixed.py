@@ -274,6 +274,37 @@ def test_split_by_speed_is_the_least_of_longest_work_and_fill(seed, microbatches
     assert split_by_speed(times, ends, 10, np.array([3, 3, 3]), parallel) is None
 
 
+UNEVEN = HEAD + FAST + SLOW.replace("count = 1", "count = 2\ndevices_per_node = 2")
+
+
+def test_kinds_of_nodes_may_have_unequal_sizes(tmp_path):
+    """A node of four and two of two: groups inside either, ranks by their node; as fast as the links of each say."""
+    (tmp_path / "uneven.toml").write_text(UNEVEN)
+    uneven = read_machine(str(tmp_path / "uneven.toml"))
+    assert (uneven.per_node, uneven.gpus, [kind.gpus for kind in uneven.kinds]) == (4, 8, [4, 4])
+    assert uneven.nodes_of(range(8)).tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert uneven.reversed.nodes_of(range(8)).tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
+    (tmp_path / "even.toml").write_text(HEAD + FAST + SLOW)
+    even = read_machine(str(tmp_path / "even.toml"))
+    for tp in (1, 2):
+        one, other = (
+            stage_costs(MODEL, machine, Parallel(tp=tp, pp=2, dp=4 // tp, schedule="1f1b", microbatches=8)).time
+            for machine in (even, uneven)
+        )
+        assert one == pytest.approx(other)  # tp inside a node of either
+    wide = Parallel(tp=4, pp=2, schedule="1f1b", microbatches=8)
+    assert stage_costs(MODEL, uneven, wide).time[0, 1] > stage_costs(MODEL, even, wide).time[0, 1]
+    task = task_of(uneven, tp=(2,), pp=(2, 4), recompute=("none",))
+    rows = [Evaluate(task)(candidate) for candidate in list_candidates(task)]
+    assert plan(task).rows[0]["step_s"] == min(row["step_s"] for row in rows if "step_s" in row)
+
+
+def test_nodes_that_would_begin_in_the_middle_of_a_group_are_refused(tmp_path):
+    (tmp_path / "odd.toml").write_text(UNEVEN.replace("count = 2", "count = 3"))
+    with pytest.raises(InputError, match="6 x a100-80gb are no multiple of 4"):
+        read_machine(str(tmp_path / "odd.toml"))
+
+
 @pytest.mark.slow
 def test_the_command_says_which_stages_lie_where(tmp_path):
     """In text, JSON, tables and on the page; without --gpus, which must be the cluster's."""

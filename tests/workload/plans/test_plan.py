@@ -312,7 +312,15 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
 
     parallel, out = Parallel(tp=4, cp=2, pp=4, dp=2), BytesIO()
     groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
-    draw_ranks(rank_grid(parallel).reshape(2, 4, 8), groups, 8, out, ".svg", width=6.75, inputs={})
+    draw_ranks(
+        rank_grid(parallel).reshape(2, 4, 8),
+        groups,
+        np.arange(64).reshape(2, 4, 8) // 8,
+        out,
+        ".svg",
+        width=6.75,
+        inputs={},
+    )
     bars = {kind: out.getvalue().decode().lower().count(COLOURS[kind].lower()) - 1 for kind in groups}  # one in the key
     assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
     assert "a bar at a gap" in out.getvalue().decode()

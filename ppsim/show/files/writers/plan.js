@@ -132,9 +132,9 @@ function choose(place) {
 async function showRun(place) {
   const timeline = await timelineOf(place);
   if (place !== chosen) return;
-  $('run-of').innerHTML = timeline + ranksOf(plans[place]);
+  $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) : ''); // none of nodes of unequal sizes
   drawRun();
-  followRanks(plans[place]);
+  if (DATA.perNode) followRanks(plans[place]);
 }
 
 /** The options that leave a search this plan alone. */
