@@ -333,7 +333,8 @@ def test_texts_of_a_large_rank_picture_stay_apart_and_inside():
 
     parallel = Parallel(tp=8, pp=16, dp=8)
     groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
-    figure = _figure(rank_grid(parallel).reshape(8, 16, 8), groups, 8, 3.3)
+    grid = rank_grid(parallel).reshape(8, 16, 8)
+    figure = _figure(grid, groups, grid // 8, 3.3)
     figure.set_dpi(300)  # at fewer, texts are as wide as whole dots
     figure.canvas.draw()
     boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in figure.axes[0].texts]
