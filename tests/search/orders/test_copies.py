@@ -14,11 +14,14 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
 from ppsim.search.orders.copies import fit_order, walk
+from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.optimize import Outcome, optimize
+from ppsim.search.orders.solver import solve
 from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules.orders import write_one_by_one, write_schedule
 from tests.search.orders.brute import Tiny, best_of_all
 from tests.search.originals import SAMPLED, compute_queues, costs_named
 
@@ -159,3 +162,16 @@ def test_ctrl_c_while_an_order_is_searched_for_ends_it(monkeypatch):
     found = copies.search_copies(problem, seeds, seed=0, time_limit=60.0, bound=0.0, report=lambda best: None)
     assert found is not None
     assert len(searched) == 1
+
+
+@pytest.mark.parametrize(("chunks", "makespan"), [(1, 3 * 2 + 3 * 3 + 4 * 1 + 4), (2, 6 * 2 + 6 * 3 + 10 * 1 + 4)])
+def test_one_microbatch_takes_the_way_down_and_back(chunks, makespan):
+    """F of 2 and I of 3 of each stage, a message of 1 between any two, W of 4 at the end: the solver's rules alone."""
+    pytest.importorskip("ortools")
+    S = 3 * chunks
+    times = np.repeat([[2.0], [7], [3], [4]], S, axis=1)
+    costs = Costs(times, 1.0, others={Kind.OFFLOAD: np.ones(S), Kind.RELOAD: np.ones(S)})
+    problem = Problem(place("loop", 3, S), 1, costs, float(chunks), 1.0, "makespan", offload=True)
+    known = evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
+    assert (proof.bound, proof.solution.makespan) == pytest.approx((makespan, makespan))
