@@ -61,13 +61,15 @@ class Commands(click.Group):
         return _import_command(name) if name in self.list_commands(ctx) else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, but refusing bytes that are no text: no title, unit or message could show them."""
+        """As click does, but refusing what is no text: no title or message could show it, no file have its name."""
         for number, word in enumerate(args, start=1):
-            if any("\ud800" <= sign <= "\udfff" for sign in word) and not ctx.resilient_parsing:
+            if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in word) and not ctx.resilient_parsing:
                 from ppsim.base.text import shorten
 
-                what = f"word {number} after ppsim, '{shorten(word)}', is not text in {sys.getfilesystemencoding()}"
-                raise InputError(what, "type it anew; rename a file of such a name")
+                why = "has a NUL character" if "\0" in word else f"is not text in {sys.getfilesystemencoding()}"
+                raise InputError(
+                    f"word {number} after ppsim, '{shorten(word)}', {why}", "type it anew; rename a file of such a name"
+                )
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -72,6 +72,8 @@ def conclude(rows: Sequence[Row]) -> str:
     other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
     memory = best.peak / other.peak if other.peak else 1.0
     held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
+    if other.peak and not best.peak:
+        held = "no activations held"
     if best.makespan == other.makespan:
         return f"{best.name} takes as long as {other.name}, with {held}"
     if not best.makespan:

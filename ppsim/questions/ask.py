@@ -69,12 +69,14 @@ def _read_one(declared: Option, value: Any) -> Any:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
             raise InputError(f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)")
         return value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and "\0" in value:  # which no path has
+        raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(declared.type, MayStandAlone):
         raise InputError(
             f"{declared.name}: {value!r} is " + ("not true or false" if declared.type is bool else "no value")
         )
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
     if hasattr(value, "tolist"):  # numpy's
         value = value.tolist()
     if isinstance(value, range):

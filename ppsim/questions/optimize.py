@@ -27,7 +27,15 @@ from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
 from ppsim.questions.optimize_film import Step, film
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.problems import SearchOptions, check_feasible, check_times, find_known, make_problems, shares_of
+from ppsim.questions.problems import (
+    SearchOptions,
+    check_feasible,
+    check_time_for,
+    check_times,
+    find_known,
+    make_problems,
+    shares_of,
+)
 from ppsim.questions.tasks import TaskOptions, open_results, say_kept
 from ppsim.questions.types import Amount
 from ppsim.questions.words import shape_line, summary
@@ -119,6 +127,7 @@ def answer(request: OptimizeRequest) -> Optimized:
     with end_by(begin + request.time_limit):
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
+        check_time_for(problems, request.time_limit)
         with suppress(TimeOver), interrupt_at(listed):
             if pays_to_compile(problems[0]):
                 prepare_walks(problems[0])
@@ -257,7 +266,7 @@ class Optimized(Answer[OptimizeRequest]):
         """The best schedule with its times."""
         from ppsim.engine.simple.longest_path import simulate
 
-        return simulate(self.schedule, self.outcome.problem.costs)
+        return self.outcome.solution.timeline or simulate(self.schedule, self.outcome.problem.costs)
 
     @property
     def table(self) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
+# Seconds that a schedule takes for each op to be made, timed and drawn, and those after the limit that it may take.
+OP_S, LATE_S = 2e-7, 2.0
 MOST_COPIED = 3_000  # ops of a schedule of the list up to which its copies are listed
 
 
@@ -170,6 +172,21 @@ def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
         )
 
 
+def check_time_for(problems: list[Problem], time_limit: float) -> None:
+    """Refuse a size of which the time is not enough for a single schedule.
+
+    Raises:
+        PpsimError: on every placement; with the time that is.
+    """
+    ops = min(2 * problem.n_stages * problem.microbatches for problem in problems)
+    if OP_S * ops > time_limit + LATE_S:
+        seconds = int(np.ceil(OP_S * ops - LATE_S))
+        what = (
+            f"one schedule of {ops:,} ops takes about {OP_S * ops:,.0f} s, more than --time-limit {time_limit:g} allows"
+        )
+        raise PpsimError(what, f"--time-limit {seconds}, or a smaller size")
+
+
 def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
     """The activations that one unit of a cap stands for on each placement."""
     by_share = search.placement == "auto" and problems[0].layers is None
@@ -179,22 +196,23 @@ def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
 def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grace: float = 0.0) -> list[Known]:
     """Generate and time every schedule of the list with the problem's placement that takes its shape.
 
-    Those that fill slots and those that search come last. What is not there by ``until`` on the monotonic clock is left
-    out, and stderr says so; the first may take ``grace`` seconds longer.
+    Those with full backwards come first, those that fill slots and those that search last. What is not there by
+    ``until`` on the monotonic clock is left out, and a large one above the cap; stderr says so. The first may take
+    ``grace`` seconds longer.
     """
     from ppsim.schedules import families
     from ppsim.search.orders.optimize import know
-    from ppsim.search.problem import evaluate, solves
+    from ppsim.search.problem import LARGE, evaluate, is_held, solves
 
-    found, late = list[Any](), list[str]()
+    found, late, above = list[Any](), list[str](), list[str]()
     placement, M = problem.placement, problem.microbatches
     plain = replace(costs, offload=None)  # the search's own copies are no rule's
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
-    for family in sorted(families(), key=lambda family: (family.uses_costs, family.fills)):
+    for family in sorted(families(), key=lambda family: (family.uses_costs, family.fills, family.split)):
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
             continue
         try:
-            last = until if found else until + grace
+            last = until if found or above else until + grace
             with end_by(last), interrupt_at(last):
                 check_time()
                 for shape in _shapes(size, problem, family.options):
@@ -202,17 +220,30 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
                         schedule = build_schedule(family.name, shape, plain, quiet=True)
                     except PpsimError:  # this family does not take the shape
                         continue
-                    if solves(problem, schedule):
-                        group = f" --group-size {shape.group_size}" if shape.group_size else ""
-                        found.append(know(evaluate(problem, schedule, family.name + group), problem))
-                        found.extend(_copied(found[-1], problem))
-                        if not problem.offload:
-                            break
+                    if not solves(problem, schedule):
+                        continue
+                    if len(schedule) >= LARGE and not is_held(problem, schedule):
+                        above.append(family.name)
+                        continue
+                    group = f" --group-size {shape.group_size}" if shape.group_size else ""
+                    found.append(know(evaluate(problem, schedule, family.name + group), problem))
+                    found.extend(_copied(found[-1], problem))
+                    if not problem.offload:
+                        break
+            found = _times_of_best(found, problem)
         except TimeOver:
             late.append(family.name)
+    if above:
+        note(f"left out of the list, as they hold more than --cap: {', '.join(dict.fromkeys(above))}")
     if late:
         note(f"left out of the list, as the time ended: {', '.join(late)}")
     return found
+
+
+def _times_of_best(known: list[Known], problem: Problem) -> list[Known]:
+    """The same without the times of all but the one that is shown if nothing better is found."""
+    best = min(known, key=lambda each: (not each.fits, each.solution.score(problem.objective)), default=None)
+    return [k if k is best else replace(k, solution=replace(k.solution, timeline=None)) for k in known]
 
 
 def _copied(known: Known, problem: Problem) -> Iterator[Known]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -21,6 +21,8 @@ from ppsim.errors import InputError
 Objective = Literal["span", "makespan"]
 # Shares of an activation add up with rounding errors; no two different sums of a real problem are this close.
 ROUNDING = 1e-9
+# Ops from which timing a schedule a second time would take longer than holding its times.
+LARGE = 1_000_000
 COPIES = (Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
 
 
@@ -170,6 +172,7 @@ class Solution:
         span: longest time from a device's first start to its last end.
         peak_activations: shape (devices,), most activations held at once, shares counted.
         origin: the method or schedule that it came from, in words.
+        timeline: its times, of a large schedule that nothing better is known beside.
     """
 
     schedule: Schedule
@@ -177,6 +180,7 @@ class Solution:
     span: float
     peak_activations: NDArray[np.float64]
     origin: str
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property
     def most_held(self) -> float:
@@ -207,12 +211,15 @@ def held_at_most(
     F takes the amount of its stage, one without ``amounts``; I gives back all but the share ``after_i``, W or B the
     rest. With copies, which the order of the queue does not place in time, the timeline says when.
     """
-    change = _changes(after_i)[schedule.kind]
-    if amounts is not None:
-        change *= amounts[schedule.stage]
-    if timeline is not None:
+    each = np.outer(_changes(after_i), np.ones(schedule.n_stages) if amounts is None else amounts)
+    queues = map(schedule.queue, range(schedule.n_devices))
+    if timeline is None:  # queue by queue, as columns of all ops take long where there are millions
+        changes = (each[schedule.kind[queue], schedule.stage[queue]] for queue in queues)
+    else:
+        change = each[schedule.kind, schedule.stage]
         change = change[order_by_time(timeline, change)]
-    return np.array([np.cumsum(change[schedule.queue(d)]).max(initial=0.0) for d in range(schedule.n_devices)])
+        changes = (change[queue] for queue in queues)
+    return np.array([np.cumsum(change).max(initial=0.0) for change in changes])
 
 
 def measure_held(problem: Problem, schedule: Schedule, timeline: Timeline | None = None) -> NDArray[np.float64]:
@@ -224,11 +231,12 @@ def measure_held(problem: Problem, schedule: Schedule, timeline: Timeline | None
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
     """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs, and caps."""
-    return (
-        solves(problem, schedule)
-        and not len(schedule.second_of_pairs)
-        and bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
-    )
+    return solves(problem, schedule) and not len(schedule.second_of_pairs) and is_held(problem, schedule)
+
+
+def is_held(problem: Problem, schedule: Schedule) -> bool:
+    """Whether no device holds more than its cap."""
+    return bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
 
 
 def solves(problem: Problem, schedule: Schedule) -> bool:
@@ -253,4 +261,5 @@ def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
     """
     timeline = simulate(schedule, problem.costs)
     metrics, held = measure(timeline), measure_held(problem, schedule, timeline)
-    return Solution(schedule, float(metrics.makespan), float(metrics.span), held, origin)
+    kept = timeline if len(schedule) >= LARGE else None
+    return Solution(schedule, float(metrics.makespan), float(metrics.span), held, origin, kept)

@@ -15,6 +15,7 @@ from ppsim.cli import _door, group
 from ppsim.cli._command import Question
 from ppsim.errors import InputError
 from ppsim.questions import door
+from ppsim.questions.ask import read_value
 from ppsim.questions.options import Option, list_options
 from ppsim.questions.view import ViewRequest
 from tests.cli import door_fuzz
@@ -222,6 +223,21 @@ def test_bytes_that_are_no_text_are_refused_in_every_word_of_every_command(folde
             code, out, errors = answer(command.name or "", *typed)
             assert (code, out) == (2, "")
             assert "is not text in utf-8\n  try: " in errors
+
+
+def test_a_nul_is_refused_in_every_word_of_every_command_and_in_python(folder):
+    """No path has one: what opens a file would raise."""
+    for command, param in PARAMS:
+        words = [] if param.is_argument else [param.spelling]
+        for typed in ([*words, "a\0b"], [f"{''.join(words)}=\0"]):
+            code, out, errors = answer(command.name or "", *typed)
+            assert (code, out) == (2, "")
+            assert "has a NUL character\n  try: " in errors
+        if not param.is_object:
+            with pytest.raises(InputError, match="has a NUL character"):
+                read_value(param, ["a\0b"] if param.many else "a\0b")
+    store("ppsim run 1f1b --stages 4 --mb 8 --title \0")
+    assert answer("rerun", "a.json")[0] == 2
 
 
 @pytest.mark.slow

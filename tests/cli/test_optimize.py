@@ -97,6 +97,42 @@ def test_schedules_that_the_time_does_not_reach_are_left_out_by_name():
     assert {"v-half", "v-min", "zb-v", "v-auto"} <= names <= set(said)
 
 
+def test_a_size_of_which_no_schedule_can_be_ready_in_time_is_refused_at_once():
+    words = ("--devices", "1000", "--mb", "9000", "--placement", "v")
+    error = call(*words, "--time-limit", "3").exception
+    assert isinstance(error, PpsimError)
+    assert str(error) == "one schedule of 36,000,000 ops takes about 7 s, more than --time-limit 3 allows"
+    assert error.hint == "--time-limit 6, or a smaller size"
+
+
+@pytest.mark.parametrize("placement", ["linear", "v", "loop"])
+def test_what_the_time_is_too_short_to_search_is_said_and_something_is_answered(monkeypatch, placement):
+    """A known schedule, and where none fits the cap the one that always does."""
+    monkeypatch.setattr(optimize, "OP_S", 1.0)
+    said = f"not searched, as too little time was left: placement {placement}"
+    result = call(*SHAPE, "--placement", placement, "--json")
+    assert said in result.stderr
+    assert json.loads(result.stdout)["origin"] == json.loads(result.stdout)["best_known"]
+    cap = 1 if placement == "linear" else 2
+    made = make_problems(SearchOptions(devices=4, microbatches=8, placement=placement, cap=cap), CostOptions(tb=3))
+    answered = optimize.optimize(made, [[]])
+    assert answered.solution.origin == "one microbatch at a time"
+    assert answered.solution.peak_activations.tolist() == [cap] * 4
+    assert answered.bound <= answered.value
+
+
+def test_a_large_schedule_is_timed_once_and_left_out_above_the_cap(monkeypatch):
+    monkeypatch.setattr("ppsim.search.problem.LARGE", 10)
+    monkeypatch.setattr(optimize, "OP_S", 1.0)
+    with pytest.warns(UserWarning, match="^not searched, as too little time was left: placement linear$"):
+        answered = ask_optimize(devices=4, mb=8)
+    assert answered.timeline is answered.outcome.solution.timeline
+    assert [entry.solution.timeline for entry in answered.known].count(None) == len(answered.known) - 1
+    result = call(*SHAPE, "--cap", "2", "--json")
+    assert "left out of the list, as they hold more than --cap: 1f1b, " in result.stderr
+    assert [known["fits"] for known in json.loads(result.stdout)["known"]] == [True]
+
+
 def test_caps_that_the_time_does_not_reach_are_left_out_of_a_front():
     """The largest one is searched however late it is, and the others are named."""
     search = SearchOptions(devices=3, microbatches=3)

@@ -96,7 +96,7 @@ def search_copies(
 
 def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int) -> Iterator[Schedule]:
     """Orders of compute ops to put copies into: those given, and the best that a search finds for larger caps."""
-    yield _one_by_one(problem)
+    yield write_one_by_one(problem, (Kind.I, Kind.W))
     alone, given = replace(problem, offload=False), list(seeds)
     plain = [each.compute_only for each in given]
     for nth, level in enumerate(LEVELS):
@@ -112,12 +112,10 @@ def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int
             yield from given
 
 
-def _one_by_one(problem: Problem) -> Schedule:
-    """The schedule that finishes a microbatch before it starts the next, each W right after its I: the least memory."""
+def write_one_by_one(problem: Problem, backward: Sequence[Kind]) -> Schedule:
+    """The schedule that finishes a microbatch before it starts the next, with backwards of these ops: least memory."""
     stages = np.arange(problem.n_stages)
-    turn = np.concatenate(
-        [pack(stages, 0) | Kind.F, *np.stack([pack(stages, 0) | k for k in (Kind.I, Kind.W)], 1)[::-1]]
-    )
+    turn = np.concatenate([pack(stages, 0) | Kind.F, *np.stack([pack(stages, 0) | k for k in backward], 1)[::-1]])
     queues = [turn[problem.device[turn >> STAGE_SHIFT] == device] for device in range(problem.n_devices)]
     numbers = pack(0, np.arange(problem.microbatches))
     rows = [(numbers[:, None] | queue).ravel() for queue in queues]

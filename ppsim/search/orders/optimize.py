@@ -15,10 +15,11 @@ from ppsim.base.deadline import TimeOver
 from ppsim.base.notes import note
 from ppsim.base.signals import first_signal
 from ppsim.base.workers import Workers
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
-from ppsim.search.orders.copies import search_copies
+from ppsim.search.orders.copies import search_copies, write_one_by_one
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits
 
@@ -28,6 +29,8 @@ MOST_SOLVED, MOST_WITH_COPIES = 1500, 150
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
 # Seconds that a search has, however late it is; where the time is over and something fits, there is none.
 LEAST_S = 0.5
+# Seconds that a search takes for each op until it has timed one order of its own.
+OP_S = 1e-6
 # Caps that a front has at most.
 MOST_CAPS = 12
 
@@ -142,16 +145,28 @@ def optimize(
         for found in chain(fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))):
             tell(n, found, lows[n])
     for n, problem in enumerate(problems):
-        limit = (until - time.monotonic()) / (len(problems) - n)
-        if first_signal() or (limit <= 0 and best is not None):
+        if first_signal():
             break
-        limit = max(LEAST_S, limit)
+        late = until - time.monotonic() <= _start_time(problem)
+        if late and best is None and replace(problem, offload=False).is_feasible:
+            sure = write_one_by_one(problem, (Kind.B,))
+            tell(n, evaluate(problem, sure, sure.name), lows[n])
+        if late and best is not None:
+            names = ", ".join(each.placement.name for each in problems[n:])
+            note(f"not searched, as too little time was left: placement {names}")
+            break
+        limit = max(LEAST_S, (until - time.monotonic()) / (len(problems) - n))
         solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, partial(tell, n), workers)
     if best is None:
         raise TimeOver
     everything = tuple(entry for entries in known for entry in entries)
     bound = limit_bound(min(lows), best[1].score(best[0].objective)[0])
     return Outcome(*best, bound, everything, solver, bool(first_signal()))
+
+
+def _start_time(problem: Problem) -> float:
+    """Seconds until a search has timed one order of its own."""
+    return OP_S * 3 * problem.n_stages * problem.microbatches
 
 
 def _solve_one(
@@ -241,7 +256,7 @@ def find_front(
     for nth, cap in enumerate(caps):
         if first_signal():
             return rows or [(float(largest), most)]
-        if time.monotonic() > until:
+        if time.monotonic() + min(map(_start_time, problems)) > until:
             if late := caps[nth:-1]:
                 note(f"left out of the front, as the time ended: cap {', '.join(map(str, late))}")
             break

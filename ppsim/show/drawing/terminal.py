@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ppsim.base.numbers import format_number
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import NONE
+from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
 from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, Lane, compute_row, streams_of
@@ -93,11 +93,9 @@ class Grid:
         return round((last - first) / self.column)
 
 
-def grid_for(timeline: Timeline, columns: int) -> Grid:
+def grid_for(length: NDArray[np.float64], total: float, columns: int) -> Grid:
     """Two columns for the shortest op if everything fits, else one, else the middle folded away."""
-    length = _lengths(timeline)
-    shortest = float(length[length > 0].min(initial=timeline.makespan))
-    total = timeline.makespan
+    shortest = float(length.min(where=length > 0, initial=total))
     if shortest <= 0:
         return Grid(1.0, ((0.0, 0.0),))
     for column in (shortest / 2, shortest):
@@ -118,10 +116,10 @@ def grid_for(timeline: Timeline, columns: int) -> Grid:
 
 def _finest_gap(timeline: Timeline) -> float:
     """The shortest idle time between two ops of a device that count as time; infinite where there is none."""
-    schedule = timeline.schedule
-    same = schedule.device[1:] == schedule.device[:-1]
-    gaps = (timeline.start[1:] - timeline.end[:-1])[same]
-    return float(gaps[gaps > NEGLIGIBLE * timeline.makespan].min(initial=np.inf))
+    offsets = timeline.schedule.offsets
+    gaps = timeline.start[1:] - timeline.end[:-1]
+    gaps[offsets[(offsets > 0) & (offsets <= len(gaps))] - 1] = 0.0  # from one device's last op to the next one's first
+    return float(gaps.min(where=gaps > NEGLIGIBLE * timeline.makespan, initial=np.inf))
 
 
 def _lengths(timeline: Timeline) -> NDArray[np.float64]:
@@ -162,16 +160,17 @@ def gantt(
         signs = replace(signs, muted="")
     name_width = len(f"dev {schedule.n_devices - 1} ")
     numbers = columns - name_width - NUMBERS >= LEAST_CELLS
-    grid = grid_for(timeline, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
-    if numbers and _finest_gap(timeline) < grid.column * (1 - 1e-9):
-        wide = grid_for(timeline, columns - name_width)
+    length, gap, total = _lengths(timeline), _finest_gap(timeline), timeline.makespan  # once: ops may be millions
+    grid = grid_for(length, total, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
+    if numbers and gap < grid.column * (1 - 1e-9):
+        wide = grid_for(length, total, columns - name_width)
         if wide.column < grid.column:  # gaps matter more than the numbers, which the summary has too
             numbers, grid = False, wide
-    labelled = _labelled_kinds(timeline, grid, colour)
+    labelled = _labelled_kinds(timeline.schedule, length, grid, colour)
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
         devices = np.unique(np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)).tolist()
-    lines = [_scale(timeline, grid, signs)]
+    lines = [_scale(timeline, length, gap, grid, signs)]
     for device in devices:
         line = Text(f"dev {device}".ljust(name_width), signs.muted)
         for stretch in range(len(grid.stretches)):
@@ -213,16 +212,14 @@ def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) ->
     return Text(" " * indent + signs.fold.join(parts).rstrip(), signs.muted)
 
 
-def _labelled_kinds(timeline: Timeline, grid: Grid, colour: bool) -> set[int]:
+def _labelled_kinds(schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool) -> set[int]:
     """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
-    schedule = timeline.schedule
     digits = len(str(schedule.n_microbatches - 1))
-    length = _lengths(timeline)
     counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
     for kind in (kind for kind in IN_ROW if counts[kind]):
-        cells = length[(schedule.kind == kind) & (length > 0)]
+        least = length.min(where=(schedule.kind == kind) & (length > 0), initial=np.inf)
         need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
-        if len(cells) and np.floor(cells.min() / grid.column + 1e-9) >= need:
+        if need <= np.floor(least / grid.column + 1e-9) < np.inf:
             kinds.add(int(kind))
     return kinds
 
@@ -292,15 +289,14 @@ def _darker(colour: str) -> str:
     return "#" + "".join(f"{int(channel * 0.86):02x}" for channel in channels(colour))
 
 
-def _scale(timeline: Timeline, grid: Grid, signs: Signs) -> Text:
+def _scale(timeline: Timeline, length: NDArray[np.float64], gap: float, grid: Grid, signs: Signs) -> Text:
     text = f"1 column = {format_number(grid.column)} {timeline.unit}"
     folded = [f"{format_number(before[1])} to {format_number(after[0])}" for before, after in pairwise(grid.stretches)]
     if folded:
         text += f"; {' and '.join(folded)} folded"
-    if (gap := _finest_gap(timeline)) < grid.column * (1 - 1e-9):
+    if gap < grid.column * (1 - 1e-9):
         text += f"; gaps from {format_number(gap)} {timeline.unit} rounded"
-    length = timeline.end - timeline.start
-    if ((length > 0) & (_lengths(timeline) == 0)).any():
+    if ((timeline.end > timeline.start) & (length == 0)).any():
         text += f"; ops under {NEGLIGIBLE * timeline.makespan:.2g} {timeline.unit} not shown"
     return Text(text, signs.muted)
 
