@@ -31,6 +31,7 @@ def rows(*numbers):
     ("numbers", "sentence"),
     [
         # The baseline is fastest: the rival is the next fastest, of those the one that holds least.
+        ([(30, 4), (10, 0)], "b is 3.00 times faster than a, with no activations held"),
         ([(10, 4), (30, 1), (20, 8)], "a is 2.00 times faster than c, with 0.5 times the peak activations"),
         ([(10, 4), (20, 8), (20, 2)], "a is 2.00 times faster than c, with 2 times the peak activations"),
         ([(10, 4), (20, 2), (20, 8)], "a is 2.00 times faster than b, with 2 times the peak activations"),
