@@ -45,7 +45,6 @@ class QueueEntry:
     kind: int
     stage: int
     microbatch: int
-    partner: int
     peer: int
     needs: tuple[tuple[int, int, int], ...]
     batch: int
@@ -96,7 +95,6 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
             QueueEntry(
                 op,
                 *_key(schedule, op),
-                partner,
                 int(peer[op]),
                 tuple(k for k in wanted if k in received),
                 int(lowered.batch[op]),
@@ -120,7 +118,7 @@ def _fsdp_steps(plan: RunPlan, device: int) -> dict[int, list[QueueEntry]]:
     queue = queues.queue(device)
     for op in range(queue.start, queue.stop):
         if source[op] == NONE:
-            waiting.append(QueueEntry(NONE, *_key(queues, op), NONE, NONE, (), NONE, 0.0, None))
+            waiting.append(QueueEntry(NONE, *_key(queues, op), NONE, (), NONE, 0.0, None))
         elif waiting:
             found[int(plan.lowered.compute_ops[source[op]])], waiting = waiting, []
     return found | {NONE: waiting}

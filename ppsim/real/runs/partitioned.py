@@ -158,9 +158,7 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
     return turn
 
 
-def measure_alone(
-    model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick, *, repeats: int = 5, warm_up: int = 1
-) -> Alone:
+def measure_alone(model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick) -> Alone:
     """Measure ops inside one part, copies, and the slowdown by other busy parts, in a separate process.
 
     Raises:
@@ -169,7 +167,7 @@ def measure_alone(
     from ppsim.real.calibration.processes import ranks
 
     found: list[Alone] = []
-    with ranks(_measure, 1, model, devices, device, tuple(sizes), repeats, warm_up) as messages:
+    with ranks(_measure, 1, model, devices, device, tuple(sizes)) as messages:
         for _, message in messages:
             if isinstance(message, Alone):
                 found.append(message)
@@ -186,15 +184,13 @@ def _measure(
     devices: int,
     device: str,
     sizes: tuple[int, ...],
-    repeats: int,
-    warm_up: int,
 ) -> None:
     from ppsim.real.calibration.links import copies
     from ppsim.real.calibration.ops import measure_ops
 
     lanes = _lanes(device, devices)
     with lanes.on(0):
-        ops = measure_ops(model, device, repeats=repeats, warm_up=warm_up, tick=say)
+        ops = measure_ops(model, device, repeats=5, warm_up=1, tick=say)
     messages = copies(sizes, COPIES, WARM_UP) if device == "cuda" else ()
     # Pairs are left out: they take a second stream, which is not confined to the part.
     ops = [op for op in ops if op.kind != "FB"]

@@ -16,7 +16,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from ppsim.base.source import name_of, read_text
+from ppsim.base.source import name_of
 from ppsim.base.text import one_line
 from ppsim.errors import InputError
 from ppsim.inputs.profile.message_fits import fit_messages
@@ -78,19 +78,14 @@ class Trace:
     kernels: bool = False
 
 
-def profile_from(paths: Sequence[str], command: str) -> Profile:
+def profile_of(traces: Sequence[Trace], command: str) -> Profile:
     """Make a profile from the traces of all processes: op times per stage, message times, without the first step.
 
     Where there is only one step it counts, and the profile's note says so.
 
     Raises:
-        InputError: a file cannot be read, is no trace, or has no span of a pipeline.
+        InputError: they show no op, or nothing of a stage.
     """
-    return profile_of([read_trace(path, rank) for rank, path in enumerate(paths)], command)
-
-
-def profile_of(traces: Sequence[Trace], command: str) -> Profile:
-    """Make a profile from traces that have been read; see :func:`profile_from`."""
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
     single = False
     for trace in traces:
@@ -138,17 +133,12 @@ def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -
         yield "no message could be timed: sizes, or both sides on one host, are missing, so messages cost nothing"
 
 
-def read_trace(path: str, rank: int) -> Trace:
-    """Read one process's trace, plain or gzipped; ``rank`` where the file does not tell its own.
+def parse_trace(text: str, path: str, rank: int) -> Trace:
+    """Read one process's trace from the content of its file; ``rank`` where that does not tell its own.
 
     Raises:
-        InputError: the file cannot be read, is no trace, or has no span of a pipeline.
+        InputError: it is no trace, or has no span of a pipeline.
     """
-    return parse_trace(read_text(path, HINT), path, rank)
-
-
-def parse_trace(text: str, path: str, rank: int) -> Trace:
-    """Read one process's trace from the content of its file; see :func:`read_trace`."""
     file = kineto_json.parse_file(text, path)
     rank = rank if file.distributed.rank is None else file.distributed.rank
     events = [event for event in file.events if event.ph == "X"]

@@ -9,17 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ppsim.base.source import read_text
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read
 from ppsim.real.traces.read import read_run, shows_run
-from ppsim.real.traces.torch_trace import profile_from
+from ppsim.real.traces.torch_trace import parse_trace, profile_of
 from ppsim.schedules import generate
 from tests.commands import invoke
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 DIMS = {"Input Dims": [[4, 8]], "Input type": ["float"]}
+
+
+def profile_from(paths: list[str], command: str):
+    """The profile of all traces, whole steps or not."""
+    return profile_of([parse_trace(read_text(path, ""), path, rank) for rank, path in enumerate(paths)], command)
 
 
 def span(name: str, start: float, ms: float, cat: str = "user_annotation", args: object = None) -> dict[str, object]:

@@ -36,8 +36,8 @@ from ppsim.inputs.profile.profile import read as read_profile
 from ppsim.inputs.profile.scale import parse_scale
 from ppsim.questions.read import read as read_question
 from ppsim.real.runs.record import load
+from ppsim.real.traces.profile import profile_from
 from ppsim.real.traces.read import read_run
-from ppsim.real.traces.torch_trace import profile_from
 from ppsim.real.validation.analyse import validate
 from ppsim.schedules import generate
 from ppsim.schedules._block import SCHEMA, BlockFile
