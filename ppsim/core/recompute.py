@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,8 +89,8 @@ def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
     again = _choose(schedule, of_stage)
     wanted = again[schedule.stage, schedule.microbatch]
     ops, owned = schedule.packed(), map(schedule.queue, range(schedule.n_devices))
-    made = schedule.with_queues(recompute_queue(ops[own], wanted[own]) for own in owned)
-    return replace(made, partly=tuple(stage for stage, rule in enumerate(of_stage) if rule.startswith(PARTS)))
+    partly = tuple(stage for stage, rule in enumerate(of_stage) if rule.startswith(PARTS))
+    return schedule.with_queues((recompute_queue(ops[own], wanted[own]) for own in owned), partly)
 
 
 def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:

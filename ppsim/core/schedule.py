@@ -166,10 +166,11 @@ class Schedule(Columns):
         ops[self.first_of_pairs] |= PAIRED
         return ops
 
-    def with_queues(self, queues: Iterable[Packed]) -> Schedule:
-        """Make the same schedule with other queues, one array of packed ops per device."""
+    def with_queues(self, queues: Iterable[Packed], partly: tuple[int, ...] | None = None) -> Schedule:
+        """Make the same schedule with other queues, one array of packed ops per device, and ``partly`` if given."""
         made = Schedule.from_queues(self.name, self.placement, self.n_microbatches, queues, self.n_slices)
-        return replace(made, partly=self.partly)
+        partly = self.partly if partly is None else partly
+        return replace(made, partly=partly) if partly else made
 
     def _prove_slices(self) -> None:
         """Prove that the slices of each sequence run in an order that attention allows.
