@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppsim.core.builder import B, F, I, Pair, Queue, W
+from ppsim.core.builder import B, F, Pair, Queue
 from ppsim.core.ops import Packed, pack
 from ppsim.errors import InputError
 from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
@@ -107,11 +107,8 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
     Makespan (MV + P - 1)(t_F + t_B)/V for N | M, N >= P, equal stages, no comm.
     """
     for device in range(shape.devices):
-        q, warm_up, total = _queue(shape, device, group_size(shape))
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build()
+        q, warm_up = _queue(shape, device, group_size(shape))
+        yield q.take_turns(warm_up).build()
 
 
 @schedule(
@@ -175,11 +172,8 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
 def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) + (V - 1) N + 1 forwards, clamped to VM."""
     for device in range(shape.devices):
-        q, warm_up, total = _queue(shape, device, group_size(shape, fused=1), fused=1)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build()
+        q, warm_up = _queue(shape, device, group_size(shape, fused=1), fused=1)
+        yield q.take_turns(warm_up).build()
 
 
 @schedule(
@@ -202,15 +196,8 @@ def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
 def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of P - 1 - device + (V - 1) N forwards, W held back by ``device``; both at most VM. ZB-1P where V = 1."""
     for device in range(shape.devices):
-        q, warm_up, total = _queue(shape, device, group_size(shape), per_device=1)
-        hold, steady = min(device, total), total - warm_up
-        q.repeat(warm_up, F)
-        q.repeat(min(hold, steady), F, I)
-        q.repeat(steady - hold, F, I, W)
-        q.repeat(hold - steady, I)
-        q.repeat(q.left("backward"), I, W)
-        q.repeat(hold, W)
-        yield q.build()
+        q, warm_up = _queue(shape, device, group_size(shape), per_device=1)
+        yield q.hold_weights(warm_up, device).build()
 
 
 @schedule(
@@ -233,11 +220,8 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
     N, M = small_group_size(shape), shape.microbatches
     for device in range(shape.devices):
         whole = replace(shape, microbatches=-(-M // N) * N)
-        q, warm_up, total = _queue(whole, device, N, per_device=1)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build(microbatches=M)
+        q, warm_up = _queue(whole, device, N, per_device=1)
+        yield q.take_turns(warm_up).build(microbatches=M)
 
 
 @schedule(
@@ -257,28 +241,22 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
 def vpp_balanced(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks for P > 2 as well."""
     for device in range(shape.devices):
-        q, warm_up, total = _queue(shape, device, shape.microbatches, per_device=1)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build()
+        q, warm_up = _queue(shape, device, shape.microbatches, per_device=1)
+        yield q.take_turns(warm_up).build()
 
 
 def _fused(shape: Shape) -> Iterator[Packed]:
     for device in range(shape.devices):
-        q, warm_up, total = _queue(shape, device, group_size(shape, fused=1), fused=1)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, Pair(F, B))
-        q.repeat(warm_up, B)
-        yield q.build()
+        q, warm_up = _queue(shape, device, group_size(shape, fused=1), fused=1)
+        yield q.take_turns(warm_up, Pair(F, B)).build()
 
 
-def _queue(shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int, int]:
-    """An empty queue with its streams, the number of warm-up forwards, and of all forwards."""
+def _queue(shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int]:
+    """Make an empty queue with its streams, and count the warm-up forwards; a device may have fewer."""
     P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group
     chunk, microbatch = _table(M, V, N)
     q = Queue(forward=pack(chunk * P + device, microbatch), backward=pack((V - 1 - chunk) * P + device, microbatch))
-    return q, min(per_device * (P - 1 - device) + (V - 1) * N + fused, V * M), V * M
+    return q, per_device * (P - 1 - device) + (V - 1) * N + fused
 
 
 def _table(microbatches: int, chunks: int, group: int) -> tuple[Packed, Packed]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ppsim.core.builder import B, F, Queue, stream
+from ppsim.core.builder import Queue, stream
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
@@ -156,10 +156,7 @@ def _queue(device: int, microbatches: int, warm_up: int) -> Packed:
 def _order(microbatches: int, warm_up: int) -> Packed:
     order = stream(0, microbatches)
     q = Queue(forward=order, backward=order)
-    q.repeat(warm_up, F)
-    q.repeat(microbatches - warm_up, F, B)
-    q.repeat(warm_up, B)
-    return q.build()
+    return q.take_turns(warm_up).build()
 
 
 def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatches: int) -> Packed:

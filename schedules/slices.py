@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.core.builder import B, F, I, Queue, W
+from ppsim.core.builder import Queue
 from ppsim.core.ops import Packed, pack
 from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
@@ -35,12 +35,7 @@ ENOUGH_SLICES = Rule(
 def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of P - device + K - 2 forwards, clamped to MK: the last device runs a whole microbatch first."""
     for device in range(shape.devices):
-        q, total = _queue(shape, device)
-        warm_up = min(shape.devices - device + shape.slices - 2, total)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build()
+        yield _queue(shape, device).take_turns(shape.devices - device + shape.slices - 2).build()
 
 
 @schedule(
@@ -61,16 +56,7 @@ def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
 def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of P - device + K - 2 forwards, W held back by ``device``; both clamped to MK."""
     for device in range(shape.devices):
-        q, total = _queue(shape, device)
-        warm_up, hold = min(shape.devices - device + shape.slices - 2, total), min(device, total)
-        steady = total - warm_up
-        q.repeat(warm_up, F)
-        q.repeat(min(hold, steady), F, I)
-        q.repeat(steady - hold, F, I, W)
-        q.repeat(hold - steady, I)
-        q.repeat(q.left("backward"), I, W)
-        q.repeat(hold, W)
-        yield q.build()
+        yield _queue(shape, device).hold_weights(shape.devices - device + shape.slices - 2, device).build()
 
 
 @schedule(
@@ -91,19 +77,15 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
 def slimpipe(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK; --chunks V for several stages per device."""
     for device in range(shape.devices):
-        q, total = _queue(shape, device)
-        warm_up = min(shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - device), total)
-        q.repeat(warm_up, F)
-        q.repeat(total - warm_up, F, B)
-        q.repeat(warm_up, B)
-        yield q.build()
+        warm_up = shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - device)
+        yield _queue(shape, device).take_turns(warm_up).build()
 
 
-def _queue(shape: Shape, device: int) -> tuple[Queue, int]:
-    """An empty queue with its streams, and the number of all forwards; backwards reverse chunks and slices."""
+def _queue(shape: Shape, device: int) -> Queue:
+    """Make an empty queue with its streams; backwards reverse chunks and slices."""
     P, V, K = shape.devices, shape.chunks, shape.slices
     microbatch, place = np.divmod(np.arange(shape.microbatches * V * K), V * K)
     chunk, piece = np.divmod(place, K)
     forward = pack(chunk * P + device, microbatch * K + piece)
     backward = pack((V - 1 - chunk) * P + device, microbatch * K + K - 1 - piece)
-    return Queue(forward=forward, backward=backward), len(forward)
+    return Queue(forward=forward, backward=backward)

@@ -84,6 +84,25 @@ class Queue:
             self._taken[name] += times * count
         self._parts.append(block.ravel())
 
+    def take_turns(self, warm_up: int, *pattern: Step | Pair) -> Queue:
+        """Append ``warm_up`` forwards, the pattern (F B) while forwards are left, then the backwards that are left."""
+        self.repeat(min(warm_up, self.left("forward")), F)
+        self.repeat(self.left("forward"), *(pattern or (F, B)))
+        self.repeat(self.left("backward"), B)
+        return self
+
+    def hold_weights(self, warm_up: int, hold: int) -> Queue:
+        """Append ``warm_up`` forwards, then F and I in turn, with each W ``hold`` microbatches behind its I."""
+        warm_up, hold = (min(count, self.left("forward")) for count in (warm_up, hold))
+        steady = self.left("forward") - warm_up
+        self.repeat(warm_up, F)
+        self.repeat(min(hold, steady), F, I)
+        self.repeat(steady - hold, F, I, W)
+        self.repeat(hold - steady, I)
+        self.repeat(self.left("backward"), I, W)
+        self.repeat(hold, W)
+        return self
+
     def build(self, microbatches: int | None = None) -> Packed:
         """Return the queue as packed ops in execution order.
 
