@@ -78,7 +78,7 @@ AUTOMATIC = ((0.1585, 0.0433), (0.1242, 0.0039), (0.0674, 0.0026), (0.1323, 0.00
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", zip(TABLE_5, HELD, AUTOMATIC, strict=True))
+@pytest.mark.parametrize("case", list(zip(TABLE_5, HELD, AUTOMATIC, strict=True)))
 def test_table_5_of_the_automatic_schedules(case):
     """Once and twice the memory of 1F1B for the heuristic gives ZB-1p and ZB-2p."""
     (devices, microbatches, (tf, ti, tw, comm), _), held, published = case

@@ -169,7 +169,7 @@ def test_no_group_has_ranks_on_both_kinds():
         assert candidate.group.tp * candidate.group.cp in (1, 2, 4)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("model", "cap"), [(MODEL, 9e9), (MODEL, 1e12), (MODEL, 14e9), (UNLIKE, 12e9), (UNLIKE, 1e12), (UNLIKE, 15e9)]
 )
