@@ -110,10 +110,10 @@ def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter
     """Make click's parameter of a declared option; a hidden one is not in the help."""
     if declared.is_argument:
         return click.Argument([declared.name], type=declared.type, **{"required": False, **declared.settings})
-    spellings = [*declared.spellings, declared.name]
-    return click.Option(
-        spellings, type=declared.type, default=declared.default, help=declared.help, hidden=hidden, **declared.settings
-    )
+    spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
+    if not settings.get("required"):  # click takes any default for an answer, None too
+        settings["default"] = declared.default
+    return click.Option(spellings, type=declared.type, help=declared.help, hidden=hidden, **settings)
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:

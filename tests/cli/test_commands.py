@@ -15,6 +15,7 @@ from ppsim.cli import OWN, group
 from ppsim.errors import PpsimError
 from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
+from tests.cli.option_fuzz import commands
 from tests.commands import answer, invoke, process
 from tests.real_runs import PRIMUS
 
@@ -389,3 +390,12 @@ def test_readme_commands_run(line, tmp_path, monkeypatch):
         program, *words = shlex.split(command, comments=True)
         code, _, err = answer(*words)
         assert (program, code) == ("ppsim", 0), err
+
+
+def test_a_command_without_what_it_needs_says_so():
+    needy = [names for names, command in commands() if any(param.required for param in command.params)]
+    assert ("gallery",) in needy
+    for names in needy:
+        code, out, errors = answer(*names)
+        assert (code, out) == (2, "")
+        assert "Missing " in errors
