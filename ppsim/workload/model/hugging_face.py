@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ppsim.base.source import name_of, read_text
-from ppsim.base.text import quote
+from ppsim.base.text import quote, shorten
 from ppsim.base.typed_json import check_type, decode
 from ppsim.errors import InputError
 
@@ -284,8 +284,9 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
     known = set(Config.__struct_fields__)
     unknown = [key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)]
     if unread := [key for key in unknown if data[key] is True or data[key] not in (None, 0, 1, "", [], {})]:
+        names = shorten(", ".join(unread[:4]))
         raise InputError(
-            f"'{path}' has keys that may change what a step costs and are not known here: {', '.join(unread[:4])}",
+            f"'{path}' has keys that may change what a step costs and are not known here: {names}",
             "the model as TOML (ppsim model NAME --json shows its fields), or the file without them if they do not",
         )
 
