@@ -45,7 +45,7 @@ function linkNotes({ timeline, linkTop }, geometry, theme) {
     const right = geometry.left + geometry.plotWidth + 10;
     const note = geometry.narrow ? links.notes[row].split(',')[0] : `${links.notes[row].replace(',', ', most at once')}`;
     const named = geometry.narrow
-      ? text(geometry.left - 4, y, 9, theme.ink, escapeText(name.replace('card of ', '')), AT_ITS_END)
+      ? text(geometry.left - 4, y, 9, theme.ink, escapeText(name.replace(/card of |other /, '')), AT_ITS_END)
       : text(geometry.left - 6, y, size, theme.ink, escapeText(name), AT_ITS_END);
     return named + text(right, y, size, theme.muted, escapeText(note));
   }).join('');

@@ -51,9 +51,11 @@ async function columns(table, ...names) {
   return table;
 }
 
-/** Unpack a timeline in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
-async function unpack(timeline) {
-  if (timeline.ops.device) return; // kept from an answer before
+/** Unpack a timeline, once, whoever else asks meanwhile. */
+const unpack = timeline => timeline.unpacked ??= unpackAll(timeline);
+
+/** Unpack in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
+async function unpackAll(timeline) {
   const { ops, curves, lane, bars, inside, links } = timeline;
   for (const table of [ops, lane, bars]) await columns(table);
   for (const curve of [...curves, ...links ? [links] : []]) await columns(curve, 'time', 'value');
