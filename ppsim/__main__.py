@@ -1,5 +1,6 @@
 """Start the command line, as ``python -m ppsim`` and as the installed script."""
 
+import os
 import signal
 
 
@@ -7,6 +8,7 @@ def main() -> None:
     """Run the command line; Ctrl-C while its modules load ends the process and nothing else: there is nothing yet."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small solves: threads would spin more than they save
     from ppsim.cli import main as run
 
     run()

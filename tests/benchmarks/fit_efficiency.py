@@ -47,7 +47,7 @@ SPREAD = {
     "bf16": 0.15, "fp8": 0.15, "mxfp8": 0.15, "fp4": 0.2, "attention": 0.25, "hbm": 0.1, "within": 0.2,
     "between": 0.2, "launch_us": 0.6, "collective_us": 0.6, "elementwise": 0.4, "routed": 0.4, "scores": 0.2,
     "states": 0.2, "loss": 0.4, "output_kernels": 0.5, "power": 0.5, "grace": 0.2, "launched": 0.5, "partial": 0.7,
-    "growth": 0.7,
+    "growth": 0.7, "alltoall": 0.3, "dispatched": 0.5,
 }  # fmt: skip
 OF_CURVE = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 OF_SOFTWARE = {
@@ -56,7 +56,7 @@ OF_SOFTWARE = {
     "torch": ("launch_us", "elementwise", "attention"),
     "eager": ("launch_us", "collective_us", "scores", "loss", "output_kernels"),
 }
-OF_ALL = ("power", "grace", "launched", "partial", "routed", "states", "growth")
+OF_ALL = ("power", "grace", "launched", "partial", "routed", "states", "growth", "alltoall", "dispatched")
 USUAL = Fitted(
     Shared(),
     tuple(Curve(name, watts=watts) for name, watts in FAMILIES.items()),

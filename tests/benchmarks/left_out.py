@@ -3,21 +3,26 @@
 python -m tests.benchmarks.left_out TABLE... [--by software] [--rows]
 
 All numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the same slopes, its
-settings are predicted with that, and corrected by the runs of the others alone. ``one anchor`` adds one run of the same
-software and GPU: the one before it in the tables.
+settings are predicted with that, and corrected by the runs of the others alone. ``any anchor`` adds one run of the same
+software and GPU, the mean over all that it may be; ``nearest`` the one that is most alike. *Ranked*: of two settings of
+a job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one
+is than the fastest. Of software with hundreds of settings on one node every eighth counts.
 """
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.workload.hardware.efficiency import fitted
-from ppsim.workload.plans.nearby import EIGHTY, Measured, Nearby
+from ppsim.workload.plans.nearby import EIGHTY, Measured, Nearby, alike
 from ppsim.workload.plans.published import anchors_of
 from tests.benchmarks.fit_efficiency import (
     USUAL,
@@ -41,11 +46,12 @@ FOLDS: dict[str, Callable[[Case], str]] = {
 
 @dataclass(frozen=True)
 class Left:
-    """Settings left out: log(predicted / measured) as modelled, corrected, with one anchor; and the spread of these."""
+    """Settings left out: log(predicted / measured) as modelled, corrected, with anchors; and the spread of these."""
 
     modelled: Floats
     corrected: Floats
-    anchored: Floats
+    any: Floats
+    nearest: Floats
     spread: Floats
 
 
@@ -63,27 +69,39 @@ def runs_of(cases: Sequence[Case]) -> list[Measured]:
 def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], names: Sequence[str]) -> Left:
     """Predict each case without all cases of its name."""
     called, count = np.array(names), len(cases)
-    left = Left(*(np.zeros(count) for _ in range(4)))
-    before = {
-        number: next((i % count for i in range(number - 1, number - count, -1) if alike(cases[i], case)), None)
-        for number, case in enumerate(cases)
-    }
+    left = Left(*(np.zeros(count) for _ in fields(Left)))
     for name in dict.fromkeys(names):
         out = called == name
         found = leave_one_out(cases, linear, out)
+        left.modelled[out] = found
         kept = tuple(run for run, gone in zip(runs, out, strict=True) if not gone)
         others = Nearby(kept)
-        for number, error in zip(np.flatnonzero(out).tolist(), found.tolist(), strict=True):
+        for number in np.flatnonzero(out).tolist():
             correction = others.at(runs[number].setting)
-            left.modelled[number], left.spread[number] = error, correction.spread
-            left.corrected[number] = left.anchored[number] = error + math.log(correction.factor)
-            other = before[number]
-            if other is not None and out[other]:
-                at = np.flatnonzero(out).tolist().index(other)
-                anchor = replace(runs[other], error=-found[at])
-                factor = Nearby(family_of(kept, anchor), (anchor,)).at(runs[number].setting).factor
-                left.anchored[number] = error + math.log(factor)
+            left.spread[number] = correction.spread
+            left.corrected[number] = left.modelled[number] + math.log(correction.factor)
+        for kind in {(cases[i].software, cases[i].gpu) for i in np.flatnonzero(out).tolist()}:
+            here = [i for i in np.flatnonzero(out).tolist() if (cases[i].software, cases[i].gpu) == kind]
+            left.any[here], left.nearest[here] = anchored(kept, [runs[i] for i in here], left.modelled[here])
+            if len(here) == 1:
+                left.any[here] = left.nearest[here] = left.corrected[here]
     return left
+
+
+def anchored(kept: Sequence[Measured], runs: Sequence[Measured], errors: Floats) -> tuple[Floats, Floats]:
+    """Correct runs by each one of the others: the mean size of what is left, and what the nearest leaves."""
+    settings, sizes, count = [run.setting for run in runs], np.zeros(len(runs)), len(runs)
+    near, nearest = alike(settings, settings), errors.copy()
+    near /= np.sqrt(np.outer(near.diagonal(), near.diagonal()))
+    np.fill_diagonal(near, -1.0)
+    for number, run in enumerate(runs if count > 1 else ()):
+        anchor = replace(run, error=-errors[number])
+        factors = Nearby(family_of(kept, anchor), (anchor,)).together(settings)[0]
+        after = errors + np.log([each.factor for each in factors])
+        sizes += np.where(np.arange(count) == number, 0.0, np.abs(np.exp(after) - 1)) / (count - 1)
+        chosen = near.argmax(axis=1) == number
+        nearest[chosen] = after[chosen]
+    return np.log1p(sizes), nearest
 
 
 def leave_runs_out(linear: Linear, runs: Sequence[Measured]) -> Left:
@@ -91,12 +109,7 @@ def leave_runs_out(linear: Linear, runs: Sequence[Measured]) -> Left:
     whole = Nearby(tuple(runs))
     found = [whole.at(run.setting, run.seconds) for run in runs]
     corrected = linear.errors + np.log([each.factor for each in found])
-    return Left(linear.errors, corrected, corrected, np.array([each.spread for each in found]))
-
-
-def alike(one: Case, two: Case) -> bool:
-    """Return whether two cases are of the same software and GPU."""
-    return (one.software, one.gpu) == (two.software, two.gpu)
+    return Left(linear.errors, corrected, corrected, corrected, np.array([each.spread for each in found]))
 
 
 def family_of(runs: Sequence[Measured], run: Measured, most: int = 150) -> tuple[Measured, ...]:
@@ -111,23 +124,70 @@ def cells(errors: Floats) -> str:
     return f"{mean(sizes.tolist()):.1%} | {median(sizes.tolist()):.1%}"
 
 
-def line(name: str, left: Left) -> str:
+def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
+    """Return how many pairs of one job are more than 5 % apart, the share ranked right, and the mean regret."""
+    jobs: dict[Any, list[int]] = {}
+    for number, case in enumerate(cases):
+        p, by = case.setup.parallel, (case.software, str(case.rows[0].get("release")))
+        jobs.setdefault((case.setup.model, case.setup.machine.name, p.gpus, p.gbs, p.precision, by), []).append(number)
+    measured = np.log([case.measured for case in cases])
+    predicted, right, regret = measured + errors, [], []
+    for job in (job for job in jobs.values() if len(job) > 1):
+        regret.append(math.exp(measured[min(job, key=lambda i: predicted[i])] - measured[job].min()) - 1)
+        for one, two in combinations(job, 2):
+            apart = measured[one] - measured[two]
+            right += [int(apart * (predicted[one] - predicted[two]) > 0)] if abs(apart) > math.log(1.05) else []
+    return len(right), mean(right or [1]), mean(regret or [0])
+
+
+def line(name: str, left: Left, cases: Sequence[Case]) -> str:
     """Write a line of the table."""
     inside = np.abs(left.corrected) <= EIGHTY * left.spread
     wide = np.median(np.exp(EIGHTY * left.spread) - 1)
-    both = f"{cells(left.modelled)} | {cells(left.corrected)} | {cells(left.anchored)}"
-    return f"| {name} | {len(left.spread)} | {both} | {inside.mean():.0%} | {wide:.0%} |"
+    each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.any, left.nearest))
+    _, right, regret = ranking(cases, left.corrected)
+    return f"| {name} | {len(left.spread)} | {each} | {inside.mean():.0%} | {wide:.0%} | {right:.0%} | {regret:.1%} |"
 
 
-def table(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> list[str]:
-    """Write the table of all folds."""
-    lines = ["| left out | settings | mean | median | corrected | | one anchor | | in range | half-width |"]
-    lines.append(f"|{'---|' * 10}")
+def kind_of(case: Case) -> str:
+    """Say which kind of run a case is."""
+    if case.software == "megatron-deepspeed":
+        return f"vTrain, {'one node' if on_one_node(case) else 'several nodes'}"
+    p = case.setup.parallel
+    return "mixtures" if case.setup.model.experts else "FSDP" if p.zero == 3 else f"dense{', pipeline' * (p.pp > 1)}"
+
+
+def on_one_node(case: Case) -> bool:
+    """Return whether a case's GPUs are those of one node."""
+    return case.setup.parallel.gpus <= case.setup.machine.per_node
+
+
+def thinned(cases: Sequence[Case], many: int = 500) -> list[Case]:
+    """Keep every eighth setting on one node of software with hundreds of them."""
+    counts = Counter(case.software for case in cases if on_one_node(case))
+    dense = [case for case in cases if on_one_node(case) and counts[case.software] > many]
+    gone = {id(case) for number, case in enumerate(dense) if number % 8}
+    return [case for case in cases if id(case) not in gone]
+
+
+def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> list[str]:
+    """Write the table of all folds, and one of kinds of runs: mean size of what is left after correction."""
+    lines = ["| left out | settings | mean | median | corrected | | any anchor | | nearest | | in range | half-width |"]
+    lines[0] += " ranked | regret |"
+    lines.append(f"|{'---|' * 14}")
+    folds = {}
     for name, group in FOLDS.items():
         names = [group(case) for case in cases]
-        lines.append(line(f"each {name} ({len(set(names))})", leave_out(cases, linear, runs, names)))
-    lines.append(line("each run, of the corrections alone", leave_runs_out(linear, runs)))
-    return lines
+        folds[name] = leave_out(cases, linear, runs, names)
+        lines.append(line(f"each {name} ({len(set(names))})", folds[name], cases))
+    folds["run"] = leave_runs_out(linear, runs)
+    lines.append(line("each run, of the corrections alone", folds["run"], cases))
+    lines += ["", f"| kind | settings | {' | '.join(folds)} |", f"|{'---|' * (2 + len(folds))}"]
+    kinds = np.array([kind_of(case) for case in cases])
+    for kind in sorted(set(kinds)):
+        each = " | ".join(cells(left.corrected[kinds == kind]).partition(" | ")[0] for left in folds.values())
+        lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
+    return [*lines, "", f"{ranking(cases, linear.errors)[0]} pairs"]
 
 
 def main() -> None:
@@ -138,17 +198,17 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="with --by: print each case too")
     parser.add_argument("--rounds", type=int, default=0, help="of fitting to all first")
     arguments = parser.parse_args()
-    cases = read_all(arguments.tables)
+    cases = thinned(read_all(arguments.tables))
     numbers = fit(cases, USUAL, arguments.rounds)[0] if arguments.rounds else fitted()
     linear, runs = linearize(cases, numbers), runs_of(cases)
     if not arguments.by:
-        print("\n".join(table(cases, linear, runs)))
+        print("\n".join(tables(cases, linear, runs)))
         return
     names = [FOLDS[arguments.by](case) for case in cases]
     left = leave_out(cases, linear, runs, names)
     for name in sorted(set(names)):
         here = [i for i, other in enumerate(names) if other == name]
-        print(line(name, Left(*(column[here] for column in vars(left).values()))))
+        print(line(name, Left(*(column[here] for column in vars(left).values())), [cases[i] for i in here]))
         for i in here if arguments.rows else ():
             print(f"    {math.exp(left.modelled[i]) - 1:+.1%} {math.exp(left.corrected[i]) - 1:+.1%}", cases[i].rows[0])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
 
 from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
+
+HOP = 1.5e-6  # seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,11 @@ def group_of(parallel: Parallel, kind: str) -> Group:
     return Group(p.pp, each if apart else each * p.dp)
 
 
-def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float) -> float:
+def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float, calls: float = 1.0) -> float:
     """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many bytes a rank.
 
-    Bytes pass a ring; messages, each of which waits for the one before, a ring inside a node and a tree of nodes, as
-    NCCL's PAT does from 2.23 on.
+    Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's tree for gathers,
+    PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come.
     """
     n = group.size
     if n == 1:
@@ -79,8 +80,8 @@ def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: fl
     if crosses:
         nodes, step = n / inside, group.step(machine)
         rate = min(rate, machine.between * found.curve.between * inside / machine.crowding(nodes, step))
-        steps += machine.latency(True) * ceil(log2(nodes))
-    return bytes_ * (n - 1) / n / rate + steps
+        steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
+    return bytes_ * (n - 1) / n / rate + calls * steps
 
 
 def exchange_seconds(
@@ -103,7 +104,8 @@ def exchange_seconds(
         near = copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside
         others = (nodes - 1) * (1 - (1 - 1 / nodes) ** visits)
         far = copy * (min(others, most_nodes * (1 - 1 / nodes)) if most_nodes else others)
-    rates = machine.within * found.curve.within, machine.between * found.curve.between
+    shares = (share**found.software.exchange for share in (found.curve.within, found.curve.between))
+    rates = [rate * share for rate, share in zip((machine.within, machine.between), shares, strict=True)]
     far *= machine.crowding(nodes, group.step(machine), leaving=1.0)
     return max(near / rates[0], far / rates[1]) + machine.latency(inside < n)
 

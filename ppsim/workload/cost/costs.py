@@ -145,8 +145,8 @@ def _pieces(
         time *= times_of[[0, 3, 1, 2, 0]]
         communication *= (time[Kind.F] + time[Kind.B]) / plain
     trained = parameters_of_stages(model, parallel, contents, trained=True)
-    reduction, gather = reduction_seconds(machine, parallel, trained, found)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
+    reduction, gather = reduction_seconds(machine, parallel, trained, found, layers)
     alone_time, (time, reduction, gather) = (
         time,
         add_sharded(time, reduction, gather, layers, parallel),

@@ -14,10 +14,13 @@ from ppsim.workload.model.parallel import Parallel
 # That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master and a weight; and
 # that it reads and writes of each byte of a moment.
 OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
+BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each replica
 
 
-def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> tuple[Floats, Floats]:
-    """Compute the seconds of reducing gradients and of gathering weights, by stage."""
+def reduction_seconds(
+    machine: Machine, parallel: Parallel, split: Floats, found: Efficiency, layers: Floats
+) -> tuple[Floats, Floats]:
+    """Compute the seconds of reducing gradients and of gathering weights, by stage: in buckets, ZeRO-3's by layer."""
     p = parallel
     stages = split.shape[1]
     reduction, gather = np.zeros(stages), np.zeros(stages)
@@ -25,8 +28,10 @@ def reduction_seconds(machine: Machine, parallel: Parallel, split: Floats, found
         group = joined(machine, p, group_of(p, name))
         for count in set(split[row].tolist()) - {0.0}:
             here = split[row] == count
-            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes)
-            gather[here] += gather_seconds(machine, found, group, count * (p.gradient_bytes if p.zero == 0 else ITEM))
+            calls = float(layers[here].max()) if p.zero == 3 else max(count / max(BUCKET, 1e6 * group.size), 1.0)
+            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes, calls)
+            item = p.gradient_bytes if p.zero == 0 else ITEM
+            gather[here] += gather_seconds(machine, found, group, count * item, calls)
     return reduction, gather
 
 

@@ -24,6 +24,7 @@ SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
 SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
+TILE = 128 * 256  # results of a product that a multiprocessor makes at a time
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 
@@ -31,7 +32,8 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 class Curve:
     """What a family of chips reaches, as shares of its peaks.
 
-    A product of m x k by k x n reaches its precision's share x m / (m + rows) x n / (n + half) x k / (k + half).
+    A product of m x k by k x n, whose results multiprocessors make in w waves of a ``TILE`` each, reaches its
+    precision's share x w / (w + waves) x k / (k + deep).
 
     Attributes:
         family: as files of GPUs name it.
@@ -40,9 +42,10 @@ class Curve:
         fp8: of the FP8 peak.
         mxfp8: of the FP8 peak, with a scale for each 32 numbers.
         fp4: of the FP4 peak.
-        rows: number of tokens at which a product reaches half of that.
-        half: size of its other sides at which it does.
+        waves: of tiles that a product loses, as half of its last one is empty on average.
+        deep: length of its sums at which it reaches half of that.
         attention: share of the 16-bit peak that attention in one kernel reaches.
+        keys: number of tokens at which it reaches half of that.
         hbm: share of the memory's bandwidth that elementwise work reaches.
         within: share of the bandwidth inside a node that collectives reach.
         between: share of the bandwidth between nodes that collectives reach.
@@ -55,9 +58,10 @@ class Curve:
     fp8: float = 0.5
     mxfp8: float = 0.5
     fp4: float = 0.4
-    rows: float = 240.0
-    half: float = 220.0
+    waves: float = 0.5
+    deep: float = 32.0
     attention: float = 0.5
+    keys: float = 880.0
     hbm: float = 0.7
     within: float = 0.65
     between: float = 0.65
@@ -67,7 +71,7 @@ class Curve:
         for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
                 raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
-        for name in ("rows", "half"):
+        for name in ("waves", "deep", "keys"):
             if getattr(self, name) < 0:
                 raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
 
@@ -97,6 +101,7 @@ class Software:
         attention: share of the curve's attention that its kernel reaches.
         states: as of ``Shared``.
         growth: as of ``Shared``.
+        exchange: ``alltoall`` or ``dispatched`` of ``Shared``.
     """
 
     name: str
@@ -113,6 +118,7 @@ class Software:
     sharp: float = 4.0
     attention: float = 1.0
     growth: float = 0.0
+    exchange: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ class Shared:
         states: how many times as long as by their FLOPs and bytes kernels of layers with a state take: 4, as Mamba-2's
             take as long as FlashAttention-2 at 2,048 tokens and a sixth at 16,384 (arXiv 2405.21060, section 1).
         growth: share by which a step grows each time that its GPUs double, from eight on.
+        alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which NCCL's all-to-all does.
+        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160 GB/s inside a node.
     """
 
     power: float = 0.5
@@ -137,6 +145,8 @@ class Shared:
     routed: float = 0.3
     states: float = 4.0
     growth: float = 0.005
+    alltoall: float = 1.25
+    dispatched: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -170,11 +180,12 @@ def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: Fitted | None = None) -
         parallel: how a model is trained on it: whose kernels, what is fused and what is launched as graphs.
         numbers: the fitted numbers; the library's without them.
     """
-    return _efficiency(gpu, parallel.kernels, parallel.cuda_graphs, parallel.fused_experts, numbers or fitted())
+    p = parallel
+    return _efficiency(gpu, p.kernels, p.cuda_graphs, p.fused_experts, p.dispatch, numbers or fitted())
 
 
 @lru_cache(maxsize=1024)
-def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitted) -> Efficiency:
+def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: Fitted) -> Efficiency:
     shared = numbers.shared
     curve = next((curve for curve in numbers.curve if curve.family == gpu.family), Curve(gpu.family))
     software = next((found for found in numbers.software if found.name == kernels), Software(kernels))
@@ -188,6 +199,7 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitte
         routed=software.routed * (shared.routed if fused else 1.0),
         states=shared.states,
         growth=shared.growth,
+        exchange=shared.alltoall if dispatch == "alltoall" else shared.dispatched,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
     return Efficiency(curve, software)
@@ -196,18 +208,15 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, numbers: Fitte
 def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -> Floats:
     """Compute the seconds that the GPU needs for each operator, shape (3, n): rows F, I and W."""
     curve, side = found.curve, operators.size
-    halves = np.array([[curve.rows], [curve.half], [curve.half]])
-    filled = np.prod(side / (side + halves), axis=0)
+    waves = operators.flops[FORWARD] / (2 * side[2]) / TILE / gpu.multiprocessors
     rate = np.full(len(operators.unit), np.inf)
     for unit, kind in ((LINEAR, precision), (WIDE, gpu.sixteen)):
         here = operators.unit == unit
-        rate[here] = gpu.peak(kind) * curve.share(kind) * filled[here]
+        filled = waves[here] / (waves[here] + curve.waves) * side[2, here] / (side[2, here] + curve.deep)
+        rate[here] = gpu.peak(kind) * curve.share(kind) * filled
     here = operators.unit == FLASH
     rate[here] = (
-        gpu.peak(gpu.sixteen)
-        * curve.attention
-        * found.software.attention
-        * (side[1] / (side[1] + 4 * curve.half))[here]
+        gpu.peak(gpu.sixteen) * curve.attention * found.software.attention * (side[1] / (side[1] + curve.keys))[here]
     )
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])

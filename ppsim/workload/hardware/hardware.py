@@ -53,6 +53,7 @@ class Gpu:
         family: of chips with the same units, which share an efficiency curve; empty takes usual values.
         watts: the power that it may draw; 0: not known.
         host: what launches its kernels: x86 or grace.
+        multiprocessors: that share the tiles of a product: NVIDIA's SMs, AMD's compute units.
         source: where the numbers are from.
     """
 
@@ -64,10 +65,11 @@ class Gpu:
     family: str = ""
     watts: float = 0.0
     host: str = "x86"
+    multiprocessors: int = 132
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s"):
+        for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s", "multiprocessors"):
             if getattr(self, name) <= 0:
                 raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
         if self.watts < 0:

@@ -13,7 +13,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.engine.detailed.cluster import Divided, Link, network
 from ppsim.errors import InputError
-from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, message_seconds
+from ppsim.workload.cost.communication import HOP, Group, exchange_seconds, gather_seconds, message_seconds
 from ppsim.workload.cost.costs import StageCosts, copy_seconds, stage_costs, step_time
 from ppsim.workload.cost.overlap import expert_pair, tensor_waits
 from ppsim.workload.cost.update import joined
@@ -25,7 +25,7 @@ from ppsim.workload.model.operators import embedding_operators, head_operators, 
 from ppsim.workload.model.parallel import Parallel
 
 H100 = read_machine("dgx-h100")  # 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
-FULL = Efficiency(Curve("", rows=0, half=0, attention=0.6, within=1, between=1), Software("fused", 0, 0, 0))
+FULL = Efficiency(Curve("", waves=0, deep=0, keys=0, attention=0.6, within=1, between=1), Software("fused", 0, 0, 0))
 HALF = Efficiency(Curve("", within=0.5, between=0.25), Software("fused", 0, 0, 2.0))
 LLAMA, MIXTRAL, V3 = read_model("llama3-8b"), read_model("mixtral-8x7b"), read_model("deepseek-v3")
 GB = 1e9
@@ -56,11 +56,12 @@ def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
     """(n - 1)/n of the bytes pass each link; between nodes, all ranks of a node together, as wide as NVLink at most."""
     ring, crosses = 1e9 * (group.size - 1) / group.size / (rate * GB), inside < group.size
     assert group.per_node(H100) == inside
-    tree = 10e-6 * np.ceil(np.log2(group.size / inside)) if crosses else 0.0  # from node to node
-    assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + tree)
+    hops = (group.size / inside - 1) * (10e-6 + (inside - 1) * HOP) if crosses else 0.0  # around all ranks
+    assert gather_seconds(H100, FULL, group, 1e9) == pytest.approx(ring + hops)
+    assert gather_seconds(H100, FULL, group, 1e9, 7) == pytest.approx(ring + 7 * hops)
     slow = 450 * 0.5 if not crosses else min(450 * 0.5, 50 * 0.25 * inside)
     steps = 2e-6 * (inside - 1)  # each further rank of a node adds to the collective
-    expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + tree
+    expected = 1e9 * (group.size - 1) / group.size / (slow * GB) + steps + hops
     assert gather_seconds(H100, HALF, group, 1e9) == pytest.approx(expected)
 
 
@@ -334,21 +335,25 @@ def test_parameters_of_stages_are_those_of_the_model():
 
 
 def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
-    """ZeRO-1 scatters gradients in 32 bits and gathers weights in 16; without it an all-reduce does both, 2(n-1)/n."""
+    """ZeRO-1 scatters gradients in 32 bits and gathers weights in 16; without it an all-reduce does both, 2(n-1)/n.
+
+    In buckets of 40 million parameters, each of which waits for 3 hops between nodes and 9 or none inside.
+    """
     dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node
     found = stage_costs(LLAMA, H100, dense, efficiency=FULL)
     held = found.parameters[0]
     assert held == count_parameters(LLAMA) / 2
-    ring = 15 / 16 / (4 * 50 * GB)
-    assert found.dp[0] == pytest.approx(4 * held * ring + 20e-6)
-    assert found.gather[0] == pytest.approx(2 * held * ring + 20e-6)
+    ring, hops = 15 / 16 / (4 * 50 * GB), held / 40e6 * (3 * 10e-6 + 9 * HOP)
+    assert found.dp[0] == pytest.approx(4 * held * ring + hops)
+    assert found.gather[0] == pytest.approx(2 * held * ring + hops)
     whole = stage_costs(LLAMA, H100, replace(dense, zero=0), efficiency=FULL)
-    assert whole.dp[0] + whole.gather[0] == pytest.approx(2 * 15 / 16 * 4 * held / (200 * GB) + 40e-6)
+    assert whole.dp[0] + whole.gather[0] == pytest.approx(2 * 15 / 16 * 4 * held / (200 * GB) + 2 * hops)
     small = stage_costs(LLAMA, H100, replace(dense, gradient_bytes=2), efficiency=FULL)
-    assert small.dp[0] == pytest.approx(2 * held * ring + 20e-6)
+    assert small.dp[0] == pytest.approx(2 * held * ring + hops)
     mixed = Parallel(tp=2, dp=16, ep=8)  # experts on 4 groups of 8 ranks: copies are 8 apart, one in each node
     outer, experts = parameters_of_stages(MIXTRAL, mixed, contents_of(MIXTRAL, mixed))[:, 0]
-    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB) + 40e-6
+    reduced = 4 * outer * 15 / 16 / (200 * GB) + 4 * experts * 3 / 4 / (50 * GB)
+    reduced += outer / 40e6 * (3 * 10e-6 + 9 * HOP) + experts / 40e6 * 3 * 10e-6
     assert stage_costs(MIXTRAL, H100, mixed, efficiency=FULL).dp[0] == pytest.approx(reduced)
 
 
@@ -418,12 +423,14 @@ def test_one_device_runs_all_stages_of_a_model_one_after_the_other():
 
 def test_zero_two_leaves_the_last_layer_to_reduce_at_the_end_and_gathers_the_weights_as_zero_one():
     once, two, three = (stage_costs(LLAMA, H100, Parallel(dp=16, zero=zero), efficiency=FULL) for zero in (1, 2, 3))
-    assert two.dp[0] == three.dp[0] == once.dp[0] / 32
+    hops = (count_parameters(LLAMA) / 40e6 - 32) * (10e-6 + 7 * HOP)  # ZeRO-3 goes around by layer, not by bucket
+    assert (two.dp[0], three.dp[0]) == pytest.approx((once.dp[0] / 32, (once.dp[0] - hops) / 32))
     assert (two.gather[0], three.gather[0]) == (once.gather[0], 0)
     # Hidden behind compute, which it keeps from 20 of 132 multiprocessors for 1.31 times as long as alone.
     slowed, gather, reduction = 1.31 * 20 / 132, once.gather[0], once.dp[0]
     assert (two.time - once.time)[:, 0] == pytest.approx(slowed * reduction * np.array([0, 1, 0, 1, 0]))
     more = three.communication[0] - once.communication[0]
+    gather, reduction = gather - hops, reduction - hops
     assert more == pytest.approx(2 * gather / 32 + slowed * (2 * gather + reduction))
     adapters = stage_costs(LLAMA, H100, Parallel(dp=16, zero=3, adapters=True), efficiency=FULL)
     assert adapters.time[Kind.F] == once.time[Kind.F]

@@ -278,7 +278,9 @@ def test_flops_of_layers_are_those_of_their_operators():
         assert flops_per_token(model) * model.seq == pytest.approx(counted, rel=0.03)  # biases and inner norms
 
 
-CURVE = Curve("hopper", bf16=0.8, fp8=0.5, mxfp8=0.4, rows=100, half=30, attention=0.6, hbm=0.7, within=1, between=1)
+CURVE = Curve(
+    "hopper", bf16=0.8, fp8=0.5, mxfp8=0.4, waves=0.3, deep=30, keys=120, attention=0.6, hbm=0.7, within=1, between=1
+)
 SOFT = Software(
     "x", launch_us=10, calls=4, elementwise=0.5, routed=0.25, loss=0.75, scores=2.0, output_kernels=3, expert_kernels=2
 )
@@ -288,11 +290,12 @@ RATE = 3350e9 * 0.7
 
 
 def reached(m, n, k):
-    return m / (m + 100) * n / (n + 30) * k / (k + 30)
+    waves = m * n / (128 * 256) / 132
+    return waves / (waves + 0.3) * k / (k + 30)
 
 
 def test_products_take_the_longer_of_computing_and_moving():
-    """A share of the peak that falls for few tokens and narrow sides; beside it what elementwise work moves."""
+    """A share of the peak that falls for few tiles and short sums; beside it what elementwise work moves."""
     model = replace(DENSE, hidden=4096, ffn=16384, heads=32, kv_heads=8, head_dim=128, v_dim=128, seq=4096)
     found = layer_operators(model, Parallel(precision="fp8"), Layer())
     times = dict(zip(found.names, seconds(found, GPU, FOUND, "fp8").T.tolist(), strict=True))
@@ -300,7 +303,7 @@ def test_products_take_the_longer_of_computing_and_moving():
     inward = 2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(m, 32768, h))
     cast = [0.5 * 4 * m * h / RATE, 0.5 * 4 * m * 32768 / RATE, 0]
     assert times["MLP in"] == pytest.approx([inward + extra for extra in cast])
-    score = 2 * m * 2048 * 32 * 256 / (989.4e12 * 0.6 * (4096 / (4096 + 4 * 30)))
+    score = 2 * m * 2048 * 32 * 256 / (989.4e12 * 0.6 * (4096 / (4096 + 120)))
     assert times["attention"] == pytest.approx([score, 2.5 * score, 0])
     assert times["attention norm"] == pytest.approx([0.5 * 4 * m * h / RATE, 0.5 * 8 * m * h / RATE, 0])
     few = layer_operators(replace(model, seq=1), Parallel(), Layer())
