@@ -179,11 +179,11 @@ def test_phases_of_1f1b():
 def test_rows_say_idle_and_peak():
     timeline = timed("1f1b", 4, 8)
     _, texts = drawn(timeline, per_device=True)
-    assert [text for text in texts if "idle" in text] == [f"27 % idle, {peak}" for peak in (4, 3, 2, 1)]
+    assert [text for text in texts if "idle" in text] == [f"27% idle, {peak}" for peak in (4, 3, 2, 1)]
     curve = curves(timeline, activation_model(timeline.schedule))
     held = replace(curve, unit="B", value=curve.value * 2**30)
     found = plot(timeline, memory=[held], look=Look(per_device=True)).axes[0].texts
-    assert "27 % idle, 4 GiB" in [text.get_text() for text in found]
+    assert "27% idle, 4 GiB" in [text.get_text() for text in found]
 
 
 @pytest.mark.slow
