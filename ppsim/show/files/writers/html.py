@@ -48,6 +48,7 @@ from ppsim.show.files.page_parts import (
     Pack,
     compress_columns,
     compress_script,
+    encode_column,
     fill_page,
     read_script,
     read_style,
@@ -107,7 +108,8 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
     title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
     below = f'<section id="below" aria-label="Where it runs">{document.below}</section>\n' if document.below else ""
-    data = contents(document, every=bool(controls))
+    # A live page shows its next answer while it starts: its columns must be there without waiting.
+    data = contents(document, encode_column if controls else None, every=bool(controls))
     return fill_page(title, "report", data, script, style, controls=controls, below=below)
 
 
