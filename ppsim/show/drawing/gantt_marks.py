@@ -55,8 +55,7 @@ def row_notes(panel: Panel) -> list[str]:
     peaks = panel.memory.peak if panel.memory is not None else metrics.peak_activations
     unit = panel.memory.unit if panel.memory is not None else ""
     return [
-        f"{round(100 * share)}% idle, {format_held(float(peak), unit)}"
-        for share, peak in zip(idle, peaks, strict=True)
+        f"{round(100 * share)}% idle, {format_held(float(peak), unit)}" for share, peak in zip(idle, peaks, strict=True)
     ]
 
 
