@@ -84,11 +84,7 @@ def _draw(ctx: click.Context, asked: GalleryRequest) -> None:
 
 
 def _place_in(folder: Path, name: str) -> str:
-    """Return the path of a file of the gallery.
-
-    Raises:
-        InputError: a link is there, which leads elsewhere.
-    """
+    """Return the path of a file of the gallery (InputError: a link is there, which leads elsewhere)."""
     from ppsim.errors import InputError
 
     path = folder / name

@@ -35,23 +35,14 @@ FURTHER = 6  # slots by which a gap is changed to find one that works
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A block as its file states it.
+    """A block as its file states it."""
 
-    Attributes:
-        placement: linear, loop or v.
-        interval: slots from one microbatch to the next.
-        steps: shape (2V,), slots from one device to the next in each pass.
-        gaps: shape (2V - 1,), slots from the last op of each pass to the first of the next.
-        split: whether backwards run as I of one slot and W in any idle one, or whole in two slots.
-        idea: a sentence for ``ppsim list NAME``.
-    """
-
-    placement: str
-    interval: int
-    steps: tuple[int, ...]
-    gaps: tuple[int, ...]
-    split: bool = True
-    idea: str = ""
+    placement: str  # linear, loop or v
+    interval: int  # slots from one microbatch to the next
+    steps: tuple[int, ...]  # shape (2V,), slots from one device to the next in each pass
+    gaps: tuple[int, ...]  # shape (2V - 1,), slots from the last op of each pass to the first of the next
+    split: bool = True  # whether backwards run as I of one slot and W in any idle one, or whole in two slots
+    idea: str = ""  # a sentence for ``ppsim list NAME``
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:

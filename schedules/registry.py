@@ -66,49 +66,29 @@ Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number o
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A schedule as the registry knows it; every text is what ``ppsim list`` prints.
+    """A schedule as the registry knows it; every text is what ``ppsim list`` prints."""
 
-    Attributes:
-        name: the slug users type.
-        title: the name in figures.
-        generate: yields one packed queue per device for a Shape and the schedule's own options.
-        placement: linear, loop, v, bidirectional or bidirectional-v.
-        idea: three lines for someone who has never seen it.
-        bubble: closed form of makespan - ideal, or of the idle time it names, with its condition.
-        peak: closed form of the peak activations, with its condition.
-        paper: where it comes from.
-        torch: the class name in torch.distributed.pipelining, or empty.
-        aliases: other spellings; case, dashes and a leading "Schedule" never matter.
-        chunks: V when the user gives none.
-        rules: what P, V and M must satisfy.
-        split: whether the backward runs as I and W.
-        options: keyword arguments of ``generate`` that users may set.
-        uses_costs: whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
-            :class:`ppsim.core.costs.Costs` of the shape, before its options.
-        fills: whether its generator searches for idle slots op by op: seconds for a million ops.
-        interchangeable: whether it does the same training on whole microbatches as the others, so that it may be
-            suggested in their place.
-        lanes: whether its queues hold ops of other kinds than F, B, I, W and R.
-    """
-
-    name: str
-    title: str
-    generate: Generator
-    idea: str
-    bubble: str
-    peak: str
-    paper: str
-    placement: str = "linear"
-    torch: str = ""
-    aliases: tuple[str, ...] = ()
-    chunks: int = 1
-    rules: tuple[Rule, ...] = ()
-    split: bool = False
-    options: tuple[str, ...] = ()
+    name: str  # the slug users type
+    title: str  # the name in figures
+    generate: Generator  # yields one packed queue per device for a Shape and the schedule's own options
+    idea: str  # three lines for someone who has never seen it
+    bubble: str  # closed form of makespan - ideal, or of the idle time it names, with its condition
+    peak: str  # closed form of the peak activations, with its condition
+    paper: str  # where it comes from
+    placement: str = "linear"  # linear, loop, v, bidirectional or bidirectional-v
+    torch: str = ""  # the class name in torch.distributed.pipelining, or empty
+    aliases: tuple[str, ...] = ()  # other spellings; case, dashes and a leading "Schedule" never matter
+    chunks: int = 1  # V when the user gives none
+    rules: tuple[Rule, ...] = ()  # what P, V and M must satisfy
+    split: bool = False  # whether the backward runs as I and W
+    options: tuple[str, ...] = ()  # keyword arguments of ``generate`` that users may set
+    # whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the :class:`ppsim.core.costs.Costs`
+    # of the shape, before its options
     uses_costs: bool = False
-    fills: bool = False
+    fills: bool = False  # whether its generator searches for idle slots op by op: seconds for a million ops
+    # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
     interchangeable: bool = True
-    lanes: bool = False
+    lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""

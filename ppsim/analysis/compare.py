@@ -17,21 +17,13 @@ from ppsim.engine.simple.metrics import Metrics
 
 @dataclass(frozen=True)
 class Row:
-    """One schedule of a comparison.
+    """One schedule of a comparison."""
 
-    Attributes:
-        name: as the user gave it.
-        timeline: None where the schedule does not apply.
-        metrics: likewise.
-        reason: why it does not apply.
-        execution: where sends and receives were run as ops.
-    """
-
-    name: str
-    timeline: Timeline | None = None
-    metrics: Metrics | None = None
-    reason: str = ""
-    execution: Execution | None = None
+    name: str  # as the user gave it
+    timeline: Timeline | None = None  # None where the schedule does not apply
+    metrics: Metrics | None = None  # likewise
+    reason: str = ""  # why it does not apply
+    execution: Execution | None = None  # where sends and receives were run as ops
 
     @property
     def makespan(self) -> float:

@@ -37,15 +37,11 @@ def critical_path(timeline: Timeline) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Slack:
-    """How much later ops may start, and how many ways the makespan is decided in.
+    """How much later ops may start, and how many ways the makespan is decided in."""
 
-    Attributes:
-        slack: shape (ops,): by how much each op's start can slip without a longer iteration, everything else in time.
-        paths: number of critical paths; a float, as there may be very many.
-    """
-
+    # shape (ops,): by how much each op's start can slip without a longer iteration, everything else in time
     slack: NDArray[np.float64]
-    paths: float
+    paths: float  # number of critical paths; a float, as there may be very many
 
 
 def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
@@ -92,15 +88,10 @@ def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the iteration gains where one thing is faster by ``STEP``.
+    """What the iteration gains where one thing is faster by ``STEP``."""
 
-    Attributes:
-        what: such as ``F of stage 2``, ``every OFFLOAD`` or ``messages from device 0 to 1``.
-        gain: by how much the makespan falls, in the timeline's unit.
-    """
-
-    what: str
-    gain: float
+    what: str  # such as ``F of stage 2``, ``every OFFLOAD`` or ``messages from device 0 to 1``
+    gain: float  # by how much the makespan falls, in the timeline's unit
 
 
 def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None) -> list[Gain]:

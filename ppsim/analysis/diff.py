@@ -37,16 +37,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs, and where the second one's time differs.
+    """Two runs, and where the second one's time differs."""
 
-    Attributes:
-        runs: the idle times of the first and the second run, with their timelines, in one unit.
-        terms: per run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum to the makespan.
-        ops: shape (ops, 2), the ops that both runs have, by their index in each; in the first one's order.
-    """
-
-    runs: tuple[Idle, Idle]
+    runs: tuple[Idle, Idle]  # the idle times of the first and the second run, with their timelines, in one unit
+    # per run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum to the makespan
     terms: tuple[Floats, Floats]
+    # shape (ops, 2), the ops that both runs have, by their index in each; in the first one's order
     ops: NDArray[np.int64]
 
     @property
@@ -103,11 +99,7 @@ def difference(first: Idle, second: Idle) -> Difference:
 
 
 def convert_unit(idle: Idle, unit: str) -> Idle:
-    """Return the same run in another unit of time.
-
-    Raises:
-        InputError: one of the units has no length in seconds.
-    """
+    """Return the same run in another unit of time (InputError: one of the units has no length in seconds)."""
     timeline = idle.timeline
     if timeline.unit == unit:
         return idle

@@ -23,45 +23,29 @@ SCHEMA = "ppsim.explain/1"
 
 @dataclass(frozen=True)
 class WhatIf:
-    """One change, simulated.
+    """One change, simulated."""
 
-    Attributes:
-        text: what is changed, in words.
-        metrics: of the run with the change.
-        per_microbatch: its time per microbatch.
-        advice: the change as an instruction.
-        timeline: of the run with the change.
-    """
-
-    text: str
-    metrics: Metrics
-    per_microbatch: float
-    advice: str
-    timeline: Timeline
+    text: str  # what is changed, in words
+    metrics: Metrics  # of the run with the change
+    per_microbatch: float  # its time per microbatch
+    advice: str  # the change as an instruction
+    timeline: Timeline  # of the run with the change
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything ``ppsim explain`` says of one run.
+    """Everything ``ppsim explain`` says of one run."""
 
-    Attributes:
-        timeline: of the compute ops.
-        metrics: its numbers.
-        idle: its idle time by cause.
-        path: the ops of a critical path.
-        slack: None for the detailed model, where an op's delay also moves messages in their channels, and where
-            devices share a link to their host.
-        gains: what a hundredth less of each time gives, the largest first.
-        base: what changes are compared with: the timeline itself, or where its times were measured or stated, the
-            schedule timed anew with the costs that they show.
-    """
-
-    timeline: Timeline
-    metrics: Metrics
-    idle: Idle
-    path: np.ndarray[Any, np.dtype[np.int64]]
+    timeline: Timeline  # of the compute ops
+    metrics: Metrics  # its numbers
+    idle: Idle  # its idle time by cause
+    path: np.ndarray[Any, np.dtype[np.int64]]  # the ops of a critical path
+    # None for the detailed model, where an op's delay also moves messages in their channels, and where devices share a
+    # link to their host
     slack: Slack | None
-    gains: list[Gain]
+    gains: list[Gain]  # what a hundredth less of each time gives, the largest first
+    # what changes are compared with: the timeline itself, or where its times were measured or stated, the schedule
+    # timed anew with the costs that they show
     base: Timeline
 
     @property

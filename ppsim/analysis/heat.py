@@ -14,23 +14,15 @@ from ppsim.engine.simple.columns import Column
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Metrics of a sweep.
+    """Metrics of a sweep."""
 
-    Attributes:
-        columns: the metrics.
-        rows: schedule and number of devices of each row.
-        microbatches: M of each column of cells.
-        values: shape (metrics, rows, microbatches); not a number where the schedule does not take the shape.
-        best: the same shape, whether nothing on as many devices with as many microbatches has less.
-        unit: of times.
-    """
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, int], ...]
-    microbatches: tuple[int, ...]
+    columns: tuple[Column, ...]  # the metrics
+    rows: tuple[tuple[str, int], ...]  # schedule and number of devices of each row
+    microbatches: tuple[int, ...]  # M of each column of cells
+    # shape (metrics, rows, microbatches); not a number where the schedule does not take the shape
     values: NDArray[np.float64]
-    best: NDArray[np.bool_]
-    unit: str
+    best: NDArray[np.bool_]  # the same shape, whether nothing on as many devices with as many microbatches has less
+    unit: str  # of times
 
 
 def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> HeatMap:

@@ -59,25 +59,15 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Idle:
-    """Idle time in segments, in order of device and time.
+    """Idle time in segments, in order of device and time."""
 
-    Attributes:
-        timeline: what was explained.
-        op: shape (segments,), the op that waits, -1 after a device's last.
-        device: shape (segments,), the device that is idle.
-        cause: shape (segments,), index into ``NAMES``.
-        blamed: shape (segments,), the op that runs, travels or could run; -1 after a device's last op.
-        start: shape (segments,), in the timeline's unit.
-        end: shape (segments,).
-    """
-
-    timeline: Timeline
-    op: NDArray[np.int64]
-    device: NDArray[np.int64]
-    cause: NDArray[np.int64]
-    blamed: NDArray[np.int64]
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
+    timeline: Timeline  # what was explained
+    op: NDArray[np.int64]  # shape (segments,), the op that waits, -1 after a device's last
+    device: NDArray[np.int64]  # shape (segments,), the device that is idle
+    cause: NDArray[np.int64]  # shape (segments,), index into ``NAMES``
+    blamed: NDArray[np.int64]  # shape (segments,), the op that runs, travels or could run; -1 after a device's last op
+    start: NDArray[np.float64]  # shape (segments,), in the timeline's unit
+    end: NDArray[np.float64]  # shape (segments,)
 
     @property
     def by_device(self) -> NDArray[np.float64]:

@@ -27,41 +27,26 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Noise:
-    """How hardware departs from its costs; every sample draws anew.
+    """How hardware departs from its costs; every sample draws anew."""
 
-    Attributes:
-        cv: standard deviation over mean of the time of each op, copy, collective and message, lognormal with the mean
-            kept; what runs on all devices has one draw.
-        slow_devices: how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast.
-        slowdown: that factor.
-        slow_links: how many links between two devices, picked at random, take ``link_slowdown`` times longer.
-        link_slowdown: that factor.
-    """
-
+    # standard deviation over mean of the time of each op, copy, collective and message, lognormal with the mean kept;
+    # what runs on all devices has one draw
     cv: float = 0.05
-    slow_devices: int = 0
-    slowdown: float = 1.5
-    slow_links: int = 0
-    link_slowdown: float = 4.0
+    slow_devices: int = 0  # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
+    slowdown: float = 1.5  # that factor
+    slow_links: int = 0  # how many links between two devices, picked at random, take ``link_slowdown`` times longer
+    link_slowdown: float = 4.0  # that factor
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """One schedule under noise.
+    """One schedule under noise."""
 
-    Attributes:
-        name: as the user gave it.
-        schedule: what ran.
-        unit: of all times.
-        without_noise: the makespan without noise.
-        makespans: shape (samples,).
-    """
-
-    name: str
-    schedule: Schedule
-    unit: str
-    without_noise: float
-    makespans: Floats
+    name: str  # as the user gave it
+    schedule: Schedule  # what ran
+    unit: str  # of all times
+    without_noise: float  # the makespan without noise
+    makespans: Floats  # shape (samples,)
 
     def percentile(self, percent: float) -> float:
         """The makespan that a percentage of the samples stays within."""
@@ -70,31 +55,19 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws iterations of one schedule.
+    """Draws iterations of one schedule."""
 
-    Attributes:
-        schedule: what runs.
-        levels: the order in which its ops are timed.
-        duration: shape (ops, 1), without noise.
-        latency: likewise, of each op's input.
-        host_link: devices that share a link to their host; 0 where each has its own.
-        slowed_by: shape (ops,), the device that slows an op; their number for any of them, one more for none.
-        crossing: the ops whose input comes from another device.
-        link: the link of each of them.
-        sigma: of the noise's logarithm; 0 for none.
-        seed: of the random numbers, beside the first sample of a chunk.
-    """
-
-    schedule: Schedule
-    levels: Levels
-    duration: Floats
-    latency: Floats
-    host_link: int
+    schedule: Schedule  # what runs
+    levels: Levels  # the order in which its ops are timed
+    duration: Floats  # shape (ops, 1), without noise
+    latency: Floats  # likewise, of each op's input
+    host_link: int  # devices that share a link to their host; 0 where each has its own
+    # shape (ops,), the device that slows an op; their number for any of them, one more for none
     slowed_by: NDArray[np.integer[Any]]
-    crossing: NDArray[np.int64]
-    link: NDArray[np.int64]
-    sigma: float
-    seed: tuple[int, int]
+    crossing: NDArray[np.int64]  # the ops whose input comes from another device
+    link: NDArray[np.int64]  # the link of each of them
+    sigma: float  # of the noise's logarithm; 0 for none
+    seed: tuple[int, int]  # of the random numbers, beside the first sample of a chunk
 
     def draw(self, chunk: Chunk) -> Floats:
         """Draw a chunk's samples; returns their makespans."""
@@ -121,21 +94,13 @@ class Sampler:
 
 
 class Chunk(NamedTuple):
-    """Some samples of one schedule.
+    """Some samples of one schedule."""
 
-    Attributes:
-        turn: which schedule.
-        first: its first sample.
-        stop: the one after its last.
-        slow: shape (devices, samples), factors of computing, or None.
-        slow_link: shape (links, samples), factors of messages, or None.
-    """
-
-    turn: int
-    first: int
-    stop: int
-    slow: Floats | None
-    slow_link: Floats | None
+    turn: int  # which schedule
+    first: int  # its first sample
+    stop: int  # the one after its last
+    slow: Floats | None  # shape (devices, samples), factors of computing, or None
+    slow_link: Floats | None  # shape (links, samples), factors of messages, or None
 
 
 def draw_chunk(samplers: Sequence[Sampler], chunk: Chunk) -> Floats:

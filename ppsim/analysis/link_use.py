@@ -17,20 +17,13 @@ LINK, OUT, IN = "link", "out", "in"
 
 @dataclass(frozen=True)
 class Users:
-    """The messages that use each link, or each direction of each shared bandwidth; one entry per message and use.
+    """The messages that use each link, or each direction of each shared bandwidth; one entry per message and use."""
 
-    Attributes:
-        name: what is used: ``link``, ``card``, ``node`` or ``device``.
-        ends: shape (uses, 2): a link's two devices; a group and 1 for its messages inwards.
-        row: shape (entries,), index into ``ends``.
-        message: shape (entries,), index into the execution's messages.
-        share: shape (entries,), of the bandwidth that the message uses while it is on its way, on average.
-    """
-
-    name: str
-    ends: NDArray[np.int64]
-    row: NDArray[np.int64]
-    message: NDArray[np.int64]
+    name: str  # what is used: ``link``, ``card``, ``node`` or ``device``
+    ends: NDArray[np.int64]  # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
+    row: NDArray[np.int64]  # shape (entries,), index into ``ends``
+    message: NDArray[np.int64]  # shape (entries,), index into the execution's messages
+    # shape (entries,), of the bandwidth that the message uses while it is on its way, on average
     share: NDArray[np.float64]
 
 
@@ -49,26 +42,17 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkUse:
-    """How much links and shared network cards are in use; the busiest have a row each, the others one together.
+    """How much links and shared network cards are in use; the busiest have a row each, the others one together."""
 
-    Attributes:
-        name: shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``.
-        devices: of each row: the source and the target of a link, the devices that share a card; empty for the others.
-        direction: of each row: ``out`` or ``in`` of a card, empty for a link.
-        count: shape (rows,), how many links or cards a row is the mean of.
-        curve: a row of steps for each row: its use from 0 to 1.
-        mean: shape (rows,), use over the whole iteration, exactly.
-        most: shape (rows,), the most messages on their way at once on one link or card.
-        of_bandwidth: whether links' use is the share of their bandwidth; otherwise of the time, as they have no limit.
-    """
-
-    name: tuple[str, ...]
+    name: tuple[str, ...]  # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
+    # of each row: the source and the target of a link, the devices that share a card; empty for the others
     devices: tuple[tuple[int, ...], ...]
-    direction: tuple[str, ...]
-    count: NDArray[np.int64]
-    curve: Curve
-    mean: NDArray[np.float64]
-    most: NDArray[np.int64]
+    direction: tuple[str, ...]  # of each row: ``out`` or ``in`` of a card, empty for a link
+    count: NDArray[np.int64]  # shape (rows,), how many links or cards a row is the mean of
+    curve: Curve  # a row of steps for each row: its use from 0 to 1
+    mean: NDArray[np.float64]  # shape (rows,), use over the whole iteration, exactly
+    most: NDArray[np.int64]  # shape (rows,), the most messages on their way at once on one link or card
+    # whether links' use is the share of their bandwidth; otherwise of the time, as they have no limit
     of_bandwidth: bool
 
     def __len__(self) -> int:

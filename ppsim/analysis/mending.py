@@ -18,16 +18,11 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mended:
-    """One change.
+    """One change."""
 
-    Attributes:
-        what: in words.
-        step: the mean step with it.
-        order: of a step, for each replica the microbatches that it runs and the replicas they came from, in order.
-    """
-
-    what: str
-    step: float
+    what: str  # in words
+    step: float  # the mean step with it
+    # of a step, for each replica the microbatches that it runs and the replicas they came from, in order
     order: list[list[tuple[int, int]]] = field(default_factory=list)
 
 

@@ -27,19 +27,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Observed:
-    """A timeline with what was read off it.
+    """A timeline with what was read off it."""
 
-    Attributes:
-        timeline: with the op that each one waited for in ``bound``.
-        arrival: shape (ops,), when each op's input was on its device.
-        latencies: shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device.
-        costs: the median time of each kind and stage, with the host's before it, and of each link.
-    """
-
-    timeline: Timeline
-    arrival: Floats
-    latencies: Floats
-    costs: Costs
+    timeline: Timeline  # with the op that each one waited for in ``bound``
+    arrival: Floats  # shape (ops,), when each op's input was on its device
+    latencies: Floats  # shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device
+    costs: Costs  # the median time of each kind and stage, with the host's before it, and of each link
 
 
 def observe(timeline: Timeline, received: Floats | None = None) -> Observed:

@@ -18,19 +18,13 @@ TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
 
 @dataclass(frozen=True)
 class Reordered:
-    """The best order found.
+    """The best order found."""
 
-    Attributes:
-        order: shape (microbatches,): which of the given microbatches comes at each place; with all its slices.
-        before: makespan in the order given.
-        after: makespan in this order.
-        tried: how many orders were simulated.
-    """
-
+    # shape (microbatches,): which of the given microbatches comes at each place; with all its slices
     order: NDArray[np.int64]
-    before: float
-    after: float
-    tried: int
+    before: float  # makespan in the order given
+    after: float  # makespan in this order
+    tried: int  # how many orders were simulated
 
     def to_json(self) -> dict[str, Any]:
         """What ``ppsim run --reorder --json`` prints of it: ``order``, its ``makespan``, how many were ``tried``."""

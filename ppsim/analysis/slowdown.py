@@ -42,16 +42,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A job, and what its steps would take if it were healthy; K steps, R replicas, P devices.
+    """A job, and what its steps would take if it were healthy; K steps, R replicas, P devices."""
 
-    Attributes:
-        job: what ran.
-        measured: how long everything took.
-        ideal: likewise where all of a kind take the same: ops their mean, transfers and collectives their median.
-    """
-
-    job: Job
-    measured: StepTimes
+    job: Job  # what ran
+    measured: StepTimes  # how long everything took
+    # likewise where all of a kind take the same: ops their mean, transfers and collectives their median
     ideal: StepTimes
 
     def step(self, times: StepTimes) -> Times:
@@ -148,11 +143,7 @@ PARTS = ("ops", "transfer", "between")
 
 
 def find_slowdown(job: Job) -> Slowdown:
-    """Say what a job's steps would take if it were healthy.
-
-    Raises:
-        Deadlock: its schedule cannot finish.
-    """
+    """Say what a job's steps would take if it were healthy (Deadlock: its schedule cannot finish)."""
     measured = StepTimes.measured(job)
     return Slowdown(job, measured, _ideal(job, measured))
 

@@ -13,34 +13,21 @@ from ppsim.analysis.pareto import front
 
 @dataclass(frozen=True)
 class Point:
-    """Time and memory of one schedule.
+    """Time and memory of one schedule."""
 
-    Attributes:
-        name: as the reader knows it.
-        family: the schedule, whatever its shape; points of one have one colour.
-        group: what is compared with each other only, such as shapes on 8 devices; each has a front of its own.
-        makespan: how long it runs; infinite where it does not apply.
-        peak: the most a device holds; not a number where it does not apply.
-    """
-
-    name: str
-    makespan: float
-    peak: float
-    family: str = ""
-    group: str = ""
+    name: str  # as the reader knows it
+    makespan: float  # how long it runs; infinite where it does not apply
+    peak: float  # the most a device holds; not a number where it does not apply
+    family: str = ""  # the schedule, whatever its shape; points of one have one colour
+    group: str = ""  # what is compared with each other only, such as shapes on 8 devices; each has a front of its own
 
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """Points that apply, and which of them are on the front.
+    """Points that apply, and which of them are on the front."""
 
-    Attributes:
-        points: in the order given; points at the same place are one, with their names joined.
-        best: shape (points,), whether nothing of its group beats the point.
-    """
-
-    points: tuple[Point, ...]
-    best: NDArray[np.bool_]
+    points: tuple[Point, ...]  # in the order given; points at the same place are one, with their names joined
+    best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:

@@ -25,42 +25,25 @@ AT_STAGE = re.compile(f"({KIND})({NUMBER})@({NUMBER})", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a gap that has one cause.
+    """A stretch of a gap that has one cause."""
 
-    Attributes:
-        cause: its name.
-        time: how long it is.
-        blamed: the op that runs, travels or could run; -1 for none.
-    """
-
-    cause: str
-    time: float
-    blamed: int
+    cause: str  # its name
+    time: float  # how long it is
+    blamed: int  # the op that runs, travels or could run; -1 for none
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Idle time of a device between two ops, or after its last.
+    """Idle time of a device between two ops, or after its last."""
 
-    Attributes:
-        op: the op after it, -1 after the last.
-        start: in the timeline's unit.
-        end: likewise.
-        parts: what it consists of, in order of time.
-    """
-
-    op: int
-    start: float
-    end: float
-    parts: tuple[Part, ...]
+    op: int  # the op after it, -1 after the last
+    start: float  # in the timeline's unit
+    end: float  # likewise
+    parts: tuple[Part, ...]  # what it consists of, in order of time
 
 
 def gaps_of(idle: Idle, device: int) -> list[Gap]:
-    """List the gaps of a device in order of time.
-
-    Raises:
-        InputError: there is no such device.
-    """
+    """List the gaps of a device in order of time (InputError: there is no such device)."""
     devices = idle.timeline.schedule.n_devices
     if not 0 <= device < devices:
         raise InputError(f"there is no device {device}", f"a device from 0 to {devices - 1}")

@@ -23,13 +23,9 @@ Asked = TypeVar("Asked", bound=Request, covariant=True)
 
 @dataclass(frozen=True)
 class Answer(ABC, Generic[Asked]):
-    """The base of all answers.
+    """The base of all answers."""
 
-    Attributes:
-        request: what was asked.
-    """
-
-    request: Asked
+    request: Asked  # what was asked
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -26,23 +26,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Names and numbers; see :func:`ppsim.questions.terminal.print_table`.
+    """Names and numbers; see :func:`ppsim.questions.terminal.print_table`."""
 
-    Attributes:
-        headings: one per column, of up to two lines.
-        rows: the cells.
-        at_least: columns of text that a pipe has.
-        spare: headings of columns that may go first.
-        left: headings of columns of words, which are aligned on the left.
-        tone: of the cell in a row and column, of ``TONES``.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    at_least: int = 100
-    spare: Sequence[str] = ()
-    left: Sequence[str] = ()
-    tone: Callable[[int, int], str] = lambda row, column: ""
+    headings: Sequence[str]  # one per column, of up to two lines
+    rows: Sequence[Sequence[str]]  # the cells
+    at_least: int = 100  # columns of text that a pipe has
+    spare: Sequence[str] = ()  # headings of columns that may go first
+    left: Sequence[str] = ()  # headings of columns of words, which are aligned on the left
+    tone: Callable[[int, int], str] = lambda row, column: ""  # of the cell in a row and column, of ``TONES``
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,11 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeCell:
-    """A function of a cell and its shape that gives its row.
+    """A function of a cell and its shape that gives its row."""
 
-    Attributes:
-        costs: what ops cost.
-        network: how messages travel.
-        files: the user's files that these and the schedules name, by path; empty where all run on this machine.
-    """
-
-    costs: CostOptions
-    network: NetworkOptions
+    costs: CostOptions  # what ops cost
+    network: NetworkOptions  # how messages travel
+    # the user's files that these and the schedules name, by path; empty where all run on this machine
     files: Mapping[str, SentFile] = field(default_factory=dict)
 
     def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:

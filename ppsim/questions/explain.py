@@ -320,11 +320,7 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
 
 def _refuse_trace(trace: str) -> NoReturn:
-    """Say why a path shows no run.
-
-    Raises:
-        InputError: always.
-    """
+    """Say why a path shows no run; always raises InputError."""
     from ppsim.real.traces.read import read_run
 
     read_run([trace])

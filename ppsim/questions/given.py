@@ -83,21 +83,13 @@ def never(given: Given) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        options: names of parameters.
-        holds: whether they have an effect in a call where one of them is typed.
-        why: the reason for refusing them, with ``{options}`` where those typed are named.
-        hint: what to try.
-        commands: where the row counts; empty for every command that has the options.
-    """
-
-    options: tuple[str, ...]
-    holds: Callable[[Given], bool]
-    why: str
-    hint: str = "leave one of them out"
-    commands: tuple[str, ...] = ()
+    options: tuple[str, ...]  # names of parameters
+    holds: Callable[[Given], bool]  # whether they have an effect in a call where one of them is typed
+    why: str  # the reason for refusing them, with ``{options}`` where those typed are named
+    hint: str = "leave one of them out"  # what to try
+    commands: tuple[str, ...] = ()  # where the row counts; empty for every command that has the options
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:

@@ -353,11 +353,7 @@ class FigureOptions(OutputOptions):
 
     @property
     def look(self) -> Look:
-        """The look of charts.
-
-        Raises:
-            InputError: a look that no chart has.
-        """
+        """The look of charts (InputError: a look that no chart has)."""
         from ppsim.show.drawing.look import Look
 
         given = {each.name: getattr(self, each.name) for each in fields(Look)}
@@ -375,11 +371,7 @@ class OneSchedule:
 
     @property
     def spec(self) -> str:
-        """Its spelling.
-
-        Raises:
-            InputError: none is named, or several.
-        """
+        """Its spelling (InputError: none is named, or several)."""
         specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
         if not specs:
             raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
@@ -404,11 +396,7 @@ class SeveralSchedules:
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """Their spellings; ``all`` is every schedule that may take another's place.
-
-        Raises:
-            InputError: none is named.
-        """
+        """Their spellings; ``all`` is every schedule that may take another's place (InputError: none is named)."""
         from ppsim.schedules import families
 
         if not (self.names or self.schedule):

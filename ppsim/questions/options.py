@@ -26,29 +26,17 @@ OBJECT = "object"  # a setting: given in Python alone, as an object
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of one value.
+    """What is declared of one value."""
 
-    Attributes:
-        name: the field's, and the keyword in Python and JSON.
-        spellings: on the command line, the first one in messages; empty for arguments.
-        type: click's or ours, which reads a value's text.
-        default: the value where none is given.
-        help: one line.
-        section: of the command's help.
-        common: whether the short help has it.
-        settings: what else click is told of it.
-        door: what a file or a page may state for it, of :mod:`ppsim.questions.door`.
-    """
-
-    name: str
-    spellings: tuple[str, ...]
-    type: Any
-    default: Any
-    help: str
-    section: str
-    common: bool
-    settings: Mapping[str, Any]
-    door: Any = None
+    name: str  # the field's, and the keyword in Python and JSON
+    spellings: tuple[str, ...]  # on the command line, the first one in messages; empty for arguments
+    type: Any  # click's or ours, which reads a value's text
+    default: Any  # the value where none is given
+    help: str  # one line
+    section: str  # of the command's help
+    common: bool  # whether the short help has it
+    settings: Mapping[str, Any]  # what else click is told of it
+    door: Any = None  # what a file or a page may state for it, of :mod:`ppsim.questions.door`
 
     @property
     def many(self) -> bool:

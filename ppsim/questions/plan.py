@@ -293,11 +293,7 @@ def _search(task: Task, request: PlanRequest) -> Found:
 
 
 def _refuse(task: Task, found: Found) -> NoReturn:
-    """Say that nothing fits, with what would.
-
-    Raises:
-        PpsimError: always.
-    """
+    """Say that nothing fits, with what would; always raises PpsimError."""
     from ppsim.workload.plans.search import gpus_that_fit
 
     assert found.total

@@ -20,19 +20,13 @@ SIZES = ("tp", "cp", "ep", "pp", "vp")
 
 @dataclass(frozen=True)
 class Told:
-    """What measured runs say of plans.
+    """What measured runs say of plans."""
 
-    Attributes:
-        unseen: what no run was seen of: the GPU, the software, the kind of model.
-        anchors: names of the user's runs.
-        terms: factors by which the user's runs correct parts of the best plan's step.
-        lines: all of it in words.
-    """
-
-    unseen: tuple[str, ...] = ()
-    anchors: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()  # what no run was seen of: the GPU, the software, the kind of model
+    anchors: tuple[str, ...] = ()  # names of the user's runs
+    # factors by which the user's runs correct parts of the best plan's step
     terms: Mapping[str, float] = field(default_factory=dict)
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()  # all of it in words
 
 
 def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told:

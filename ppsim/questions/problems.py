@@ -60,11 +60,7 @@ class SearchOptions:
 
 
 def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
-    """Make the problem of each placement asked for.
-
-    Raises:
-        InputError: no size, or numbers or costs that fit none of them.
-    """
+    """Make the problem of each placement asked for (InputError: no size, or numbers or costs that fit none of them)."""
     if search.devices is None or search.microbatches is None:
         raise InputError("the size is missing", "--devices P --mb M")
     auto = search.placement == "auto"
@@ -153,11 +149,7 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 
 
 def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
-    """Refuse a cap below what any schedule needs.
-
-    Raises:
-        PpsimError: on every placement; with the least cap that works.
-    """
+    """Refuse a cap below what any schedule needs (PpsimError: on every placement; with the least cap that works)."""
     if all(not problem.is_feasible for problem in problems):
         least = min(
             float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems, search), strict=True)

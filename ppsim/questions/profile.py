@@ -40,11 +40,7 @@ class ProfileDiffRequest(Request):
 
 
 def profile(file: str) -> ShownProfile:
-    """Read a profile that ppsim calibrate wrote.
-
-    Raises:
-        InputError: the file is no profile.
-    """
+    """Read a profile that ppsim calibrate wrote (InputError: the file is no profile)."""
     return answer(ask(ProfileRequest, {"file": file}))
 
 

@@ -31,22 +31,13 @@ NAMED = 4  # devices that are named with the replica that comes last
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many there are, and how many times as long some devices take.
+    """How many there are, and how many times as long some devices take."""
 
-    Attributes:
-        count: R.
-        slower: replica, device or None for all of its devices, and the factor of each.
-    """
-
-    count: int
-    slower: tuple[Slower, ...]
+    count: int  # R
+    slower: tuple[Slower, ...]  # replica, device or None for all of its devices, and the factor of each
 
     def factors(self, devices: int) -> NDArray[np.float64]:
-        """Shape (R, devices): how many times as long each device takes.
-
-        Raises:
-            InputError: there is no such device.
-        """
+        """Shape (R, devices): how many times as long each device takes (InputError: there is no such device)."""
         import numpy as np
 
         found = np.ones((self.count, devices))
@@ -108,15 +99,10 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class Replicated:
-    """When each device of each replica is done with its step.
+    """When each device of each replica is done with its step."""
 
-    Attributes:
-        ends: shape (R, P).
-        unit: of times.
-    """
-
-    ends: NDArray[np.float64]
-    unit: str
+    ends: NDArray[np.float64]  # shape (R, P)
+    unit: str  # of times
 
     @property
     def waits(self) -> NDArray[np.float64]:

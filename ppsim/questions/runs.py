@@ -27,21 +27,13 @@ BORROWED = "simulated with the median times of the other"
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run with its idle time explained.
+    """One run with its idle time explained."""
 
-    Attributes:
-        spec: the schedule's spelling or the file, as typed.
-        idle: its idle time by cause, with its timeline.
-        source: ``simulated`` (with whose times), ``stated`` by a file, or ``measured``.
-        costs: what was simulated, or what the stated times show.
-        execution: where sends and receives were simulated as ops.
-    """
-
-    spec: str
-    idle: Idle
-    source: str
-    costs: Costs
-    execution: Execution | None = None
+    spec: str  # the schedule's spelling or the file, as typed
+    idle: Idle  # its idle time by cause, with its timeline
+    source: str  # ``simulated`` (with whose times), ``stated`` by a file, or ``measured``
+    costs: Costs  # what was simulated, or what the stated times show
+    execution: Execution | None = None  # where sends and receives were simulated as ops
 
     @property
     def timeline(self) -> Timeline:

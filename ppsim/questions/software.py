@@ -89,11 +89,7 @@ class SoftwareOptions:
 
     @property
     def version(self) -> Version:
-        """The software.
-
-        Raises:
-            InputError: none of the library.
-        """
+        """The software (InputError: none of the library)."""
         from ppsim.workload.plans.software import USUAL, read_software
 
         return read_software(self.software or USUAL)

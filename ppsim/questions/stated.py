@@ -100,27 +100,16 @@ def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, un
 
 @dataclass(frozen=True)
 class Stated:
-    """A run whose times are in its files.
+    """A run whose times are in its files."""
 
-    Attributes:
-        found: its times and what they show.
-        text: what it is, for people.
-        title: the name of its schedule, for pictures.
-        family: the family whose queues it followed; empty for none.
-        group_size: the microbatches per group, where the family takes that.
-        measured: whether it is a real run.
-        notes: what a reader of the numbers must know.
-        job: all replicas of a run that shows them.
-    """
-
-    found: Observed
-    text: str
-    title: str
-    family: str
-    group_size: int | None = None
-    measured: bool = False
-    notes: tuple[str, ...] = ()
-    job: Job | None = None
+    found: Observed  # its times and what they show
+    text: str  # what it is, for people
+    title: str  # the name of its schedule, for pictures
+    family: str  # the family whose queues it followed; empty for none
+    group_size: int | None = None  # the microbatches per group, where the family takes that
+    measured: bool = False  # whether it is a real run
+    notes: tuple[str, ...] = ()  # what a reader of the numbers must know
+    job: Job | None = None  # all replicas of a run that shows them
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -119,11 +119,7 @@ class TimersDiff(Answer[Request]):
 
 
 def refuse_options(given: Given, names: tuple[str, ...]) -> None:
-    """Refuse options of runs: a log of timers shows no run.
-
-    Raises:
-        InputError: one is given.
-    """
+    """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
     if typed := given.spellings(names):
         raise InputError(f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out")
 

@@ -47,15 +47,10 @@ class TrainedOptions:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model and how it is trained.
+    """A model and how it is trained."""
 
-    Attributes:
-        spec: the name or path.
-        options: beside its pipeline.
-    """
-
-    spec: str
-    options: TrainedOptions
+    spec: str  # the name or path
+    options: TrainedOptions  # beside its pipeline
 
     @cached_property
     def described(self) -> Transformer | Model:

@@ -53,11 +53,7 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | None:
-    """Read --layout for the model's layers.
-
-    Raises:
-        InputError: it is no layout of this model on that number of devices.
-    """
+    """Read --layout for the model's layers (InputError: it is no layout of this model on that number of devices)."""
     from ppsim.workload.layout.layout import read_layout
 
     return None if text is None else read_layout(text, parallel.pp, model.layers)

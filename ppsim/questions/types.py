@@ -128,13 +128,9 @@ class Share(click.ParamType[Any]):
 
 
 class MayStandAlone(click.ParamType[Any]):
-    """A value that an option may go without.
+    """A value that an option may go without."""
 
-    Attributes:
-        alone: what the option means then; a word that :meth:`begins` does not know is no value of it.
-    """
-
-    alone: str
+    alone: str  # what the option means then; a word that :meth:`begins` does not know is no value of it
 
     def begins(self, word: str) -> bool:
         """Whether a word that follows the option is its value, right or wrong."""

@@ -56,25 +56,15 @@ Edit = Callable[["Costs"], "Costs"]
 
 @dataclass(frozen=True)
 class Run:
-    """A run as options describe it.
+    """A run as options describe it."""
 
-    Attributes:
-        spec: the schedule's spelling; of a real run the name of the family whose queues it followed, else empty.
-        shape: the shape options.
-        costs: the cost options.
-        network: the options of messages.
-        schedule: what these spell, or None where a change of the shape has not been made yet.
-        measured: the costs that a real run shows; None where the options give them.
-        edits: changes of costs that no option states.
-    """
-
-    spec: str
-    shape: ShapeOptions
-    costs: CostOptions
-    network: NetworkOptions
-    schedule: Schedule | None = None
-    measured: Costs | None = None
-    edits: tuple[Edit, ...] = ()
+    spec: str  # the schedule's spelling; of a real run the name of the family whose queues it followed, else empty
+    shape: ShapeOptions  # the shape options
+    costs: CostOptions  # the cost options
+    network: NetworkOptions  # the options of messages
+    schedule: Schedule | None = None  # what these spell, or None where a change of the shape has not been made yet
+    measured: Costs | None = None  # the costs that a real run shows; None where the options give them
+    edits: tuple[Edit, ...] = ()  # changes of costs that no option states
 
     @property
     def by_options(self) -> bool:

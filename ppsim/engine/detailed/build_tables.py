@@ -31,17 +31,11 @@ from ppsim.engine.lowering.matching_kernel import Matching, Routes
 
 
 class Paths(NamedTuple):
-    """The paths of bytes where bandwidth is shared; a path is the resources of one link.
+    """The paths of bytes where bandwidth is shared; a path is the resources of one link."""
 
-    Attributes:
-        resources: shape (paths, width), the resources of each path, -1 for none; no paths where nothing is shared.
-        capacity: shape (resources,), bytes per unit of time.
-        of_route: shape (routes,), the path of each route, -1 for none.
-    """
-
-    resources: Ints
-    capacity: Floats
-    of_route: Ints
+    resources: Ints  # shape (paths, width), the resources of each path, -1 for none; no paths where nothing is shared
+    capacity: Floats  # shape (resources,), bytes per unit of time
+    of_route: Ints  # shape (routes,), the path of each route, -1 for none
 
 
 class Channels(NamedTuple):

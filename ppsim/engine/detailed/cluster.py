@@ -62,19 +62,12 @@ MOST_BYTES = 1 << 50
 
 @dataclass(frozen=True)
 class Link:
-    """The link between two devices.
+    """The link between two devices."""
 
-    Attributes:
-        alpha_us: latency.
-        gb_per_s: bandwidth in each direction; no limit without it.
-        eager_bytes: up to this size a send needs no receive; -1 where every one does.
-        link: a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given.
-    """
-
-    alpha_us: float = 0.0
-    gb_per_s: float | None = None
-    eager_bytes: int = -1
-    link: str = ""
+    alpha_us: float = 0.0  # latency
+    gb_per_s: float | None = None  # bandwidth in each direction; no limit without it
+    eager_bytes: int = -1  # up to this size a send needs no receive; -1 where every one does
+    link: str = ""  # a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given
 
     def __post_init__(self) -> None:
         if self.link:
@@ -91,22 +84,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Divided:
-    """Bandwidth that the links of several devices divide, in each direction; no limit where one is left out.
+    """Bandwidth that the links of several devices divide, in each direction; no limit where one is left out."""
 
-    Attributes:
-        device_gb_per_s: of a device, whatever it sends or receives.
-        node_gb_per_s: of a node, to and from others.
-        nics_per_node: network cards of a node; its devices are dealt out to them in order.
-        nic_gb_per_s: of a network card, to and from other nodes.
-        nodes_per_switch: nodes below one leaf switch, or below the leaves of one pod; without it all are.
-        oversubscription: how many times as much the nodes of a switch can send as its links to other switches carry.
-    """
-
-    device_gb_per_s: float | None = None
-    node_gb_per_s: float | None = None
-    nics_per_node: int = 1
-    nic_gb_per_s: float | None = None
+    device_gb_per_s: float | None = None  # of a device, whatever it sends or receives
+    node_gb_per_s: float | None = None  # of a node, to and from others
+    nics_per_node: int = 1  # network cards of a node; its devices are dealt out to them in order
+    nic_gb_per_s: float | None = None  # of a network card, to and from other nodes
+    # nodes below one leaf switch, or below the leaves of one pod; without it all are
     nodes_per_switch: int | None = None
+    # how many times as much the nodes of a switch can send as its links to other switches carry
     oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
@@ -148,21 +134,14 @@ class Fsdp:
 
 @dataclass(frozen=True)
 class Operation:
-    """What running the cluster takes; for plans, the network ignores it.
+    """What running the cluster takes; for plans, the network ignores it."""
 
-    Attributes:
-        price_per_gpu_hour: in any money.
-        watts_per_gpu: of a GPU and its share of the node, at work.
-        gpu_hours_per_failure: mean GPU hours until a job is interrupted; Llama 3 had one in 45,600 (arXiv 2407.21783).
-        checkpoint_s: seconds that a checkpoint stops training.
-        restart_s: seconds from a failure until training goes on.
-    """
-
-    price_per_gpu_hour: float | None = None
-    watts_per_gpu: float | None = None
+    price_per_gpu_hour: float | None = None  # in any money
+    watts_per_gpu: float | None = None  # of a GPU and its share of the node, at work
+    # mean GPU hours until a job is interrupted; Llama 3 had one in 45,600 (arXiv 2407.21783)
     gpu_hours_per_failure: float | None = None
-    checkpoint_s: float = 0.0
-    restart_s: float = 0.0
+    checkpoint_s: float = 0.0  # seconds that a checkpoint stops training
+    restart_s: float = 0.0  # seconds from a failure until training goes on
 
     def __post_init__(self) -> None:
         _positive(self, "price_per_gpu_hour", "watts_per_gpu", "gpu_hours_per_failure")
@@ -171,25 +150,15 @@ class Operation:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of one kind among others; what is left out is as in the rest of the file.
+    """Nodes of one kind among others; what is left out is as in the rest of the file."""
 
-    Attributes:
-        gpu: which GPU their devices are.
-        count: how many nodes.
-        devices_per_node: of this kind.
-        memory_gib: of a GPU, where it is not as the library says.
-        intra: links within a node.
-        inter: links to other nodes; between two kinds the slower one counts.
-        shared: bandwidth that links divide.
-    """
-
-    gpu: str
-    count: int
-    devices_per_node: int | None = None
-    memory_gib: float | None = None
-    intra: Link | None = None
-    inter: Link | None = None
-    shared: Divided | None = None
+    gpu: str  # which GPU their devices are
+    count: int  # how many nodes
+    devices_per_node: int | None = None  # of this kind
+    memory_gib: float | None = None  # of a GPU, where it is not as the library says
+    intra: Link | None = None  # links within a node
+    inter: Link | None = None  # links to other nodes; between two kinds the slower one counts
+    shared: Divided | None = None  # bandwidth that links divide
 
     def __post_init__(self) -> None:
         _count(self, "count", *(["devices_per_node"] if self.devices_per_node is not None else []))
@@ -198,33 +167,20 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of devices; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``.
+    """Nodes; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``."""
 
-    Attributes:
-        devices_per_node: pipeline devices of a node.
-        message_bytes: of an activation or gradient; 0 where a message has latency only.
-        channel: what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`).
-        intra: links within a node.
-        inter: links between nodes; as ``intra`` when left out.
-        shared: bandwidth that links divide.
-        host: costs of the host.
-        fsdp: durations of FSDP ops.
-        operation: what running it takes.
-        gpu: which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it.
-        nodes: the kinds of nodes where there are several, in the order of ranks; for plans.
-    """
-
-    devices_per_node: int
-    intra: Link
-    message_bytes: int = 0
-    channel: str = "direction"
-    inter: Link | None = None
-    shared: Divided = field(default_factory=Divided)
-    host: Calls = field(default_factory=Calls)
-    fsdp: Fsdp = field(default_factory=Fsdp)
-    operation: Operation = field(default_factory=Operation)
+    devices_per_node: int  # pipeline devices of a node
+    intra: Link  # links within a node
+    message_bytes: int = 0  # of an activation or gradient; 0 where a message has latency only
+    channel: str = "direction"  # what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
+    inter: Link | None = None  # links between nodes; as ``intra`` when left out
+    shared: Divided = field(default_factory=Divided)  # bandwidth that links divide
+    host: Calls = field(default_factory=Calls)  # costs of the host
+    fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
+    operation: Operation = field(default_factory=Operation)  # what running it takes
+    # which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it
     gpu: str = ""
-    nodes: tuple[Nodes, ...] = ()
+    nodes: tuple[Nodes, ...] = ()  # the kinds of nodes where there are several, in the order of ranks; for plans
 
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")

@@ -19,21 +19,13 @@ HINT = "A-B=LATENCY, A>B=LATENCY for one direction, A-B=LATENCY,25GB/s or A-B=LA
 
 @dataclass(frozen=True)
 class LinkChange:
-    """One link as a user gives it.
+    """One link as a user gives it."""
 
-    Attributes:
-        source: a device.
-        target: another device.
-        both: the link back is the same.
-        latency: in the costs' unit.
-        gb_per_s: bandwidth in 10^9 bytes a second, or None for no limit.
-    """
-
-    source: int
-    target: int
-    both: bool
-    latency: float
-    gb_per_s: float | None = None
+    source: int  # a device
+    target: int  # another device
+    both: bool  # the link back is the same
+    latency: float  # in the costs' unit
+    gb_per_s: float | None = None  # bandwidth in 10^9 bytes a second, or None for no limit
 
     @property
     def ways(self) -> list[tuple[int, int]]:
@@ -42,11 +34,7 @@ class LinkChange:
 
 
 def parse_link(text: str, devices: int) -> LinkChange:
-    """Parse one link.
-
-    Raises:
-        InputError: it is not one, or names a device that does not exist.
-    """
+    """Parse one link (InputError: it is not one, or names a device that does not exist)."""
     number = r"[0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?"
     match = re.fullmatch(rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s|,([a-z].*))?", text.strip())
     if match is None:
@@ -63,11 +51,7 @@ def parse_link(text: str, devices: int) -> LinkChange:
 
 
 def change_links(network: Network, devices: int, unit: str, changes: Sequence[LinkChange]) -> Network:
-    """The network with these links changed.
-
-    Raises:
-        InputError: a bandwidth where times have no unit of time.
-    """
+    """The network with these links changed (InputError: a bandwidth where times have no unit of time)."""
     if not changes:
         return network
     alpha, beta = _full(network.alpha, devices), _full(network.beta, devices)

@@ -16,17 +16,11 @@ RECV_F, RECV_B = int(Kind.RECV_F), int(Kind.RECV_B)
 
 
 class ComputeTable(NamedTuple):
-    """Columns that receive one entry per compute op.
+    """Columns that receive one entry per compute op."""
 
-    Attributes:
-        start: its start.
-        end: its end.
-        bound: the compute op that set its start, -1 for none.
-    """
-
-    start: Floats
-    end: Floats
-    bound: Ids
+    start: Floats  # its start
+    end: Floats  # its end
+    bound: Ids  # the compute op that set its start, -1 for none
 
 
 def project_onto_compute(

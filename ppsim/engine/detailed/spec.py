@@ -18,26 +18,18 @@ Value = float | NDArray[Any]
 
 @dataclass(frozen=True)
 class Host:
-    """What issuing ops costs a device, in the timeline's unit; sizes in bytes.
+    """What issuing ops costs a device, in the timeline's unit; sizes in bytes."""
 
-    Attributes:
-        send: of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for each byte.
-        send_per_byte: as above.
-        receive: of a receive, plus ``receive_per_byte`` for each byte.
-        receive_per_byte: as above.
-        gap: between two actions of a device, one number or shape (ops of the lowered queues,), after each; a pair or
-            a batch is one action.
-        preamble: before the first op of an iteration.
-        epilogue: after the last one.
-    """
-
+    # of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for each byte
     send: Value = 0.0
-    send_per_byte: float = 0.0
-    receive: float = 0.0
-    receive_per_byte: float = 0.0
+    send_per_byte: float = 0.0  # as above
+    receive: float = 0.0  # of a receive, plus ``receive_per_byte`` for each byte
+    receive_per_byte: float = 0.0  # as above
+    # between two actions of a device, one number or shape (ops of the lowered queues,), after each; a pair or a batch
+    # is one action
     gap: Value = 0.0
-    preamble: float = 0.0
-    epilogue: float = 0.0
+    preamble: float = 0.0  # before the first op of an iteration
+    epilogue: float = 0.0  # after the last one
 
     def __post_init__(self) -> None:
         _refuse_negative(self, [f.name for f in fields(self)])
@@ -45,19 +37,12 @@ class Host:
 
 @dataclass(frozen=True)
 class Shared:
-    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them all that enter.
+    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them all that enter."""
 
-    Attributes:
-        capacity: bytes per unit of time, in each direction.
-        group: shape (P,), the group of each device: itself, its node, its network card.
-        node: shape (P,); where given, messages within a node do not use it.
-        name: what is shared, for pictures: ``card``, ``node`` or ``device``.
-    """
-
-    capacity: float
-    group: NDArray[np.int64]
-    node: NDArray[np.int64] | None = None
-    name: str = "card"
+    capacity: float  # bytes per unit of time, in each direction
+    group: NDArray[np.int64]  # shape (P,), the group of each device: itself, its node, its network card
+    node: NDArray[np.int64] | None = None  # shape (P,); where given, messages within a node do not use it
+    name: str = "card"  # what is shared, for pictures: ``card``, ``node`` or ``device``
 
     def __post_init__(self) -> None:
         _refuse_zero("the capacity of shared bandwidth", self.capacity)
@@ -68,19 +53,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Durations of a stage's FSDP ops and gradient reduction, one number or shape (stages,).
+    """Durations of a stage's FSDP ops and gradient reduction, one number or shape (stages,)."""
 
-    Attributes:
-        unshard: of UNSHARD; a later compute op of the stage waits for it.
-        reshard: of RESHARD.
-        reduce_grad: of REDUCE_GRAD; nothing but the end of the iteration waits for it.
-        blocking: they occupy the device; otherwise they run one after another beside its compute ops.
-    """
-
-    unshard: Value = 0.0
-    reshard: Value = 0.0
-    reduce_grad: Value = 0.0
-    blocking: bool = False
+    unshard: Value = 0.0  # of UNSHARD; a later compute op of the stage waits for it
+    reshard: Value = 0.0  # of RESHARD
+    reduce_grad: Value = 0.0  # of REDUCE_GRAD; nothing but the end of the iteration waits for it
+    blocking: bool = False  # they occupy the device; otherwise they run one after another beside its compute ops
 
     def __post_init__(self) -> None:
         _refuse_negative(self, ("unshard", "reshard", "reduce_grad"))
@@ -88,37 +66,26 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Network:
-    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple model.
+    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple model."""
 
-    Attributes:
-        mode: ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies its
-            channel; sends and receives are posted at their place in the queue, and an op waits for its input.
-            ``blocking``: besides, a device does nothing else during each send and receive.
-            ``batched``: as ``blocking``, but the ops of a batch go together.
-        channel: what has one message at a time in ``overlap``, in the order posted on each device:
-            ``message`` (nothing; messages share their link), ``direction`` (of two devices), ``pair`` (both
-            directions) or ``group`` (all messages of a device).
-        alpha: latency of a link, one number or shape (P, P), from device to device.
-        beta: bandwidth of a link, likewise, in bytes per unit of time.
-        eager_bytes: up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and
-            below zero all do.
-        message: bytes of an activation or gradient, one number or shape (stages - 1,) by boundary.
-        late: added to a rendezvous whose receive is posted after its send.
-        host: costs of the host.
-        collectives: durations of FSDP ops.
-        shared: bandwidth that several links divide.
-    """
-
+    # ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies its channel; sends
+    # and receives are posted at their place in the queue, and an op waits for its input. ``blocking``: besides, a
+    # device does nothing else during each send and receive. ``batched``: as ``blocking``, but the ops of a batch go
+    # together
     mode: str = "latency"
+    # what has one message at a time in ``overlap``, in the order posted on each device: ``message`` (nothing; messages
+    # share their link), ``direction`` (of two devices), ``pair`` (both directions) or ``group`` (all messages of a
+    # device)
     channel: str = "direction"
-    alpha: Value = 0.0
-    beta: Value = np.inf
+    alpha: Value = 0.0  # latency of a link, one number or shape (P, P), from device to device
+    beta: Value = np.inf  # bandwidth of a link, likewise, in bytes per unit of time
+    # up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and below zero all do
     eager_bytes: Value = -1.0
-    message: Value = 0.0
-    late: float = 0.0
-    host: Host = field(default_factory=Host)
-    collectives: Collectives = field(default_factory=Collectives)
-    shared: tuple[Shared, ...] = ()
+    message: Value = 0.0  # bytes of an activation or gradient, one number or shape (stages - 1,) by boundary
+    late: float = 0.0  # added to a rendezvous whose receive is posted after its send
+    host: Host = field(default_factory=Host)  # costs of the host
+    collectives: Collectives = field(default_factory=Collectives)  # durations of FSDP ops
+    shared: tuple[Shared, ...] = ()  # bandwidth that several links divide
 
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("channel", CHANNELS)):

@@ -31,75 +31,45 @@ class Routes(NamedTuple):
 
     Route ``(2 x replica + direction) x boundaries + boundary`` joins stages ``boundary`` and ``boundary + 1``; forward
     is direction 0.
-
-    Attributes:
-        source: shape (routes,), the device that messages leave.
-        target: shape (routes,), the device that they reach.
-        link: shape (routes,), a number for each pair of source and target.
-        boundaries: stages - 1.
     """
 
-    source: Ids
-    target: Ids
-    link: Ints
-    boundaries: int
+    source: Ids  # shape (routes,), the device that messages leave
+    target: Ids  # shape (routes,), the device that they reach
+    link: Ints  # shape (routes,), a number for each pair of source and target
+    boundaries: int  # stages - 1
 
 
 class Place(NamedTuple):
-    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing`` for none.
+    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing`` for none."""
 
-    Attributes:
-        keeps: the place of the op itself: of the one that makes a result, or receives it.
-        takes: the place of the op that makes the result which this one works on, or sends.
-        consumer: the place of the op of the next stage that makes its result of what this one sends; the receive
-            there has its place ``nothing / 2`` further on.
-        route: the route of a send in the first replica, -1 for none.
-        stages: stages of the model.
-        nothing: number of places.
-    """
-
-    keeps: Ints
-    takes: Ints
+    keeps: Ints  # the place of the op itself: of the one that makes a result, or receives it
+    takes: Ints  # the place of the op that makes the result which this one works on, or sends
+    # the place of the op of the next stage that makes its result of what this one sends; the receive there has its
+    # place ``nothing / 2`` further on
     consumer: Ints
-    route: Ints
-    stages: int
-    nothing: int
+    route: Ints  # the route of a send in the first replica, -1 for none
+    stages: int  # stages of the model
+    nothing: int  # number of places
 
 
 class Scratch(NamedTuple):
-    """Room for the kernel's own notes, -1 everywhere at first.
+    """Room for the kernel's own notes, -1 everywhere at first."""
 
-    Attributes:
-        at: the op at each place.
-        gather: per stage, the latest UNSHARD.
-        last_receive: per link, the latest receive that is matched.
-    """
-
-    at: Ids
-    gather: Ids
-    last_receive: Ids
+    at: Ids  # the op at each place
+    gather: Ids  # per stage, the latest UNSHARD
+    last_receive: Ids  # per link, the latest receive that is matched
 
 
 class Matching(NamedTuple):
-    """Which op belongs to which message: indices into the lowered queues; messages in the order of their sends.
+    """Which op belongs to which message: indices into the lowered queues; messages in the order of their sends."""
 
-    Attributes:
-        message: shape (ops,), the message that an op sends, receives or consumes, -1 for none.
-        gathered: shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs.
-        route: shape (messages,), the route of each.
-        send: shape (messages,).
-        receive: shape (messages,).
-        producer: shape (messages,), the op whose result it carries.
-        consumer: shape (messages,), the op that works on it, -1 for none.
-    """
-
-    message: Ids
-    gathered: Ids
-    route: Ids
-    send: Ints
-    receive: Ids
-    producer: Ids
-    consumer: Ids
+    message: Ids  # shape (ops,), the message that an op sends, receives or consumes, -1 for none
+    gathered: Ids  # shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs
+    route: Ids  # shape (messages,), the route of each
+    send: Ints  # shape (messages,)
+    receive: Ids  # shape (messages,)
+    producer: Ids  # shape (messages,), the op whose result it carries
+    consumer: Ids  # shape (messages,), the op that works on it, -1 for none
 
 
 def match(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:

@@ -24,21 +24,13 @@ from ppsim.errors import Deadlock
 
 
 class Lowering(NamedTuple):
-    """A schedule about to be lowered.
+    """A schedule about to be lowered."""
 
-    Attributes:
-        compute: the schedule, compute ops only.
-        queues: the same with FSDP ops.
-        source: shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op.
-        producer: shape (messages,), the op of ``compute`` whose result each message carries.
-        consumer: shape (messages,), the op that needs it.
-    """
-
-    compute: Schedule
-    queues: Schedule
-    source: Ints
-    producer: Ints
-    consumer: Ints
+    compute: Schedule  # the schedule, compute ops only
+    queues: Schedule  # the same with FSDP ops
+    source: Ints  # shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op
+    producer: Ints  # shape (messages,), the op of ``compute`` whose result each message carries
+    consumer: Ints  # shape (messages,), the op that needs it
 
     @property
     def position(self) -> Ints:
@@ -47,16 +39,11 @@ class Lowering(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The order of sends and receives among the ops of their device.
+    """The order of sends and receives among the ops of their device."""
 
-    Attributes:
-        local: shape (local ops,), the key of each op; it never falls along a queue.
-        sides: shape (2 x messages,), numbers of the sends, then of the receives, in the order they are issued.
-        when: shape (2 x messages,), the key of each of them: it is put before the first op whose key is not less.
-    """
-
-    local: NDArray[Any]
-    sides: Ints
+    local: NDArray[Any]  # shape (local ops,), the key of each op; it never falls along a queue
+    sides: Ints  # shape (2 x messages,), numbers of the sends, then of the receives, in the order they are issued
+    # shape (2 x messages,), the key of each of them: it is put before the first op whose key is not less
     when: NDArray[Any]
 
 

@@ -20,21 +20,13 @@ ASCII_LEVELS = " .:-=+*#@"
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Memory of one timeline.
+    """Memory of one timeline."""
 
-    Attributes:
-        timeline: the timeline.
-        model: the memory model of its stages.
-        curve: each device's memory over time.
-        peaks: each device's peak.
-        cap: the most a device may hold, or None.
-    """
-
-    timeline: Timeline
-    model: MemoryModel
-    curve: Curve
-    peaks: list[Peak]
-    cap: int | None = None
+    timeline: Timeline  # the timeline
+    model: MemoryModel  # the memory model of its stages
+    curve: Curve  # each device's memory over time
+    peaks: list[Peak]  # each device's peak
+    cap: int | None = None  # the most a device may hold, or None
 
     @property
     def fullest(self) -> Peak:

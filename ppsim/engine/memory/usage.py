@@ -29,60 +29,38 @@ ROUNDING = 1e-12  # of the makespan
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """The memory of each stage, in ``unit``; every array has shape (stages,).
+    """The memory of each stage, in ``unit``; every array has shape (stages,)."""
 
-    Attributes:
-        static: always held, by name, such as weights, gradients and optimizer. A device holds it for each of
-            its stages, in a bidirectional placement for the stages of both replicas.
-        activations: what a forward leaves for a microbatch.
-        kept: the part of it that I cannot free, held until W.
-        stash: gradients that I leaves for W.
-        work_b: held only while B runs, such as a recomputed layer.
-        work_i: the same for I.
-        gathered: weights gathered while any op of the stage runs (ZeRO-3).
-        message: size of what a stage sends to the next, and of the gradient that comes back.
-        output: the output tensor, where it leaves the device and ``activations`` does not include it.
-        stored: the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input.
-        keep_outputs: whether an output that was sent stays until its backward, or is freed once it is sent, as it
-            always is where no backward follows.
-        encoder: what an encoder's forward leaves for its backward, on the device that runs both.
-        on_device: held on each device beside its stages', by name; shape (devices,).
-        unit: ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches.
-    """
-
-    activations: Amounts
-    kept: Amounts
-    stash: Amounts
-    work_b: Amounts
-    work_i: Amounts
-    gathered: Amounts
-    message: Amounts
-    output: Amounts
-    stored: Amounts
+    activations: Amounts  # what a forward leaves for a microbatch
+    kept: Amounts  # the part of it that I cannot free, held until W
+    stash: Amounts  # gradients that I leaves for W
+    work_b: Amounts  # held only while B runs, such as a recomputed layer
+    work_i: Amounts  # the same for I
+    gathered: Amounts  # weights gathered while any op of the stage runs (ZeRO-3)
+    message: Amounts  # size of what a stage sends to the next, and of the gradient that comes back
+    output: Amounts  # the output tensor, where it leaves the device and ``activations`` does not include it
+    stored: Amounts  # the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input
+    # always held, by name, such as weights, gradients and optimizer. A device holds it for each of its stages, in a
+    # bidirectional placement for the stages of both replicas
     static: Mapping[str, Amounts] = field(default_factory=dict)
+    # whether an output that was sent stays until its backward, or is freed once it is sent, as it always is where no
+    # backward follows
     keep_outputs: bool = False
-    encoder: int = 0
+    encoder: int = 0  # what an encoder's forward leaves for its backward, on the device that runs both
+    # held on each device beside its stages', by name; shape (devices,)
     on_device: Mapping[str, Amounts] = field(default_factory=dict)
-    unit: str = BYTES
+    unit: str = BYTES  # ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of one device.
+    """The peak of one device."""
 
-    Attributes:
-        device: the device.
-        value: the memory held.
-        time: when that is first reached.
-        op: index of the op that runs or has just ended, -1 before the first.
-        parts: amounts by name, static ones included; they sum to ``value``.
-    """
-
-    device: int
-    value: int
-    time: float
-    op: int
-    parts: Mapping[str, int]
+    device: int  # the device
+    value: int  # the memory held
+    time: float  # when that is first reached
+    op: int  # index of the op that runs or has just ended, -1 before the first
+    parts: Mapping[str, int]  # amounts by name, static ones included; they sum to ``value``
 
 
 def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:

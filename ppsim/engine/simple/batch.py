@@ -33,24 +33,15 @@ class Levels:
     A pair counts once, as its first op, and so does an op on all devices. A row is an op's place in this order, counted
     from 1; row 0 ends at time 0. An edge is an input of a row. Edges stand in the order of levels; ``parts`` cuts those
     of a level so that the k-th part has the k-th inputs of the level's first rows.
-
-    Attributes:
-        bounds: shape (levels + 1,), the rows where each level begins and ends.
-        op: shape (rows - 1,), the op of each row from 1.
-        before: shape (rows - 1,), the row before it on its lane.
-        target: shape (edges,), the row that needs the input.
-        needs: shape (edges,), the row that makes it.
-        inputs: shape (edges,), the op whose message it is; one that gets none where it is no message.
-        parts: for each level, its cuts of edges.
     """
 
-    bounds: NDArray[np.int64]
-    op: NDArray[np.int64]
-    before: NDArray[np.int64]
-    target: NDArray[np.int64]
-    needs: NDArray[np.int64]
-    inputs: NDArray[np.int64]
-    parts: list[list[slice]]
+    bounds: NDArray[np.int64]  # shape (levels + 1,), the rows where each level begins and ends
+    op: NDArray[np.int64]  # shape (rows - 1,), the op of each row from 1
+    before: NDArray[np.int64]  # shape (rows - 1,), the row before it on its lane
+    target: NDArray[np.int64]  # shape (edges,), the row that needs the input
+    needs: NDArray[np.int64]  # shape (edges,), the row that makes it
+    inputs: NDArray[np.int64]  # shape (edges,), the op whose message it is; one that gets none where it is no message
+    parts: list[list[slice]]  # for each level, its cuts of edges
 
 
 def find_levels(schedule: Schedule) -> Levels:

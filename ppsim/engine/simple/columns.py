@@ -35,29 +35,18 @@ def shape_of(schedule: Schedule) -> Shape:
 
 @dataclass(frozen=True)
 class Column:
-    """One number of a run.
+    """One number of a run."""
 
-    Attributes:
-        key: its name in JSON.
-        heading: its name elsewhere.
-        narrow: the same on two lines, for tables; ``{unit}`` becomes the unit of times.
-        meaning: its definition in a few words.
-        form: ``time``, ``share`` or ``count``.
-        of: its value.
-        note: what to say beside it instead of the meaning, from the run's other numbers and its unit of times.
-        places: where it is shown, of :data:`PLACES`.
-        metric: its name for ``sweep --metric``, where that is not the key.
-    """
-
-    key: str
-    heading: str
-    narrow: str
-    meaning: str
-    form: str
-    of: Callable[[Metrics, Shape], float]
+    key: str  # its name in JSON
+    heading: str  # its name elsewhere
+    narrow: str  # the same on two lines, for tables; ``{unit}`` becomes the unit of times
+    meaning: str  # its definition in a few words
+    form: str  # ``time``, ``share`` or ``count``
+    of: Callable[[Metrics, Shape], float]  # its value
+    # what to say beside it instead of the meaning, from the run's other numbers and its unit of times
     note: Callable[[Metrics, Shape], str] | None = None
-    places: frozenset[str] = PLACES
-    metric: str = ""
+    places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
+    metric: str = ""  # its name for ``sweep --metric``, where that is not the key
 
     @property
     def name(self) -> str:

@@ -17,55 +17,37 @@ KINDS = len(COMPUTE)
 
 
 class Columns(NamedTuple):
-    """All that the kernel reads and writes.
+    """All that the kernel reads and writes."""
 
-    Attributes:
-        offsets: shape (devices + 1,), where each device's queue begins and ends.
-        kind: shape (ops,), code of the op's kind.
-        stage: shape (ops,).
-        microbatch: shape (ops,).
-        pair: shape (ops,), index of the partner op, -1 for none.
-        device: shape (ops,), the op's device; empty where all links have one latency.
-        gives: shape (kinds x stages,), the place in ``maker`` of a kind's and stage's result for microbatch 0; the
-            length of ``maker`` for none.
-        needs: likewise the place of its input.
-        maker: a place per stage, microbatch and direction, the op that left that result; ``UNKNOWN`` everywhere at
-            first, and until the op has run perhaps the code of a device that waits (see :mod:`ppsim.core.waiting`).
-        time: shape (kinds x stages,), duration of an op.
-        halves: shape (stages,), half the duration of a pair with a full backward; empty where a pair takes the sum of
-            its ops.
-        own: shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where ``time`` and
-            ``halves`` say it.
-        latency: shape (devices x devices,), latency of a message by source and target; one number where all links are
-            alike.
-        start: shape (ops,), receives the start of each op.
-        end: shape (ops,), its end.
-        bound: shape (ops,), the op whose end (and message) set the start: the one before in the queue, or the one
-            that gave the input; the former where both come at one time, -1 for neither.
-        head: shape (devices,), the first op of each device that has not run.
-        waiter: shape (devices,), the chain of devices that wait for the same result.
-        ready: shape (devices,), a stack of the devices to try next.
-    """
-
-    offsets: Ints
-    kind: Codes
-    stage: Ids
-    microbatch: Ids
-    pair: Ids
-    device: Ids
+    offsets: Ints  # shape (devices + 1,), where each device's queue begins and ends
+    kind: Codes  # shape (ops,), code of the op's kind
+    stage: Ids  # shape (ops,)
+    microbatch: Ids  # shape (ops,)
+    pair: Ids  # shape (ops,), index of the partner op, -1 for none
+    device: Ids  # shape (ops,), the op's device; empty where all links have one latency
+    # shape (kinds x stages,), the place in ``maker`` of a kind's and stage's result for microbatch 0; the length of
+    # ``maker`` for none
     gives: Ints
-    needs: Ints
+    needs: Ints  # likewise the place of its input
+    # a place per stage, microbatch and direction, the op that left that result; ``UNKNOWN`` everywhere at first, and
+    # until the op has run perhaps the code of a device that waits (see :mod:`ppsim.core.waiting`)
     maker: Ids
-    time: Floats
+    time: Floats  # shape (kinds x stages,), duration of an op
+    # shape (stages,), half the duration of a pair with a full backward; empty where a pair takes the sum of its ops
     halves: Floats
+    # shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where ``time`` and ``halves``
+    # say it
     own: Floats
+    # shape (devices x devices,), latency of a message by source and target; one number where all links are alike
     latency: Floats
-    start: Floats
-    end: Floats
+    start: Floats  # shape (ops,), receives the start of each op
+    end: Floats  # shape (ops,), its end
+    # shape (ops,), the op whose end (and message) set the start: the one before in the queue, or the one that gave the
+    # input; the former where both come at one time, -1 for neither
     bound: Ids
-    head: Ints
-    waiter: Ints
-    ready: Ints
+    head: Ints  # shape (devices,), the first op of each device that has not run
+    waiter: Ints  # shape (devices,), the chain of devices that wait for the same result
+    ready: Ints  # shape (devices,), a stack of the devices to try next
 
 
 def execute(columns: Columns) -> int:

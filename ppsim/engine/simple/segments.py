@@ -43,19 +43,13 @@ ORDERS = {
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of an op that one stream runs.
+    """A part of an op that one stream runs."""
 
-    Attributes:
-        name: what it does, such as ``attn``; no two of an op share one.
-        time: how long it takes alone.
-        stream: ``compute`` or ``communication``.
-        needs: segments of the same op and layer that it waits for; the one listed before it where none are given. What
-            needs none waits for the layer before. One of W waits for the segment of I of its name, and no other.
-    """
-
-    name: str
-    time: float
-    stream: str = "compute"
+    name: str  # what it does, such as ``attn``; no two of an op share one
+    time: float  # how long it takes alone
+    stream: str = "compute"  # ``compute`` or ``communication``
+    # segments of the same op and layer that it waits for; the one listed before it where none are given. What needs
+    # none waits for the layer before. One of W waits for the segment of I of its name, and no other
     needs: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -152,23 +146,14 @@ class Segments:
 
 @dataclass(frozen=True)
 class Inside:
-    """Segments of an op or a pair with their times from its start; rows in the order issued.
+    """Segments of an op or a pair with their times from its start; rows in the order issued."""
 
-    Attributes:
-        op: F, B, I, W or FB.
-        name: shape (n,), such as ``attn_F``.
-        layer: shape (n,), of the stage.
-        stream: shape (n,), an index of :data:`STREAMS`.
-        start: shape (n,).
-        end: shape (n,).
-    """
-
-    op: str
-    name: tuple[str, ...]
-    layer: tuple[int, ...]
-    stream: tuple[int, ...]
-    start: tuple[float, ...]
-    end: tuple[float, ...]
+    op: str  # F, B, I, W or FB
+    name: tuple[str, ...]  # shape (n,), such as ``attn_F``
+    layer: tuple[int, ...]  # shape (n,), of the stage
+    stream: tuple[int, ...]  # shape (n,), an index of :data:`STREAMS`
+    start: tuple[float, ...]  # shape (n,)
+    end: tuple[float, ...]  # shape (n,)
 
     @property
     def kind(self) -> list[Kind]:
@@ -293,15 +278,10 @@ def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per
 
 @dataclass(frozen=True)
 class OpsInside:
-    """The segments of a schedule's ops.
+    """The segments of a schedule's ops."""
 
-    Attributes:
-        shapes: of the ops that differ inside.
-        of: shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1.
-    """
-
-    shapes: tuple[Inside, ...]
-    of: NDArray[np.int64]
+    shapes: tuple[Inside, ...]  # of the ops that differ inside
+    of: NDArray[np.int64]  # shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1
 
 
 def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:

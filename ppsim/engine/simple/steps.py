@@ -22,17 +22,12 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepTimes:
-    """How long everything of a job's steps takes, without what anything waits for; N steps, R replicas.
+    """How long everything of a job's steps takes, without what anything waits for; N steps, R replicas."""
 
-    Attributes:
-        ops: shape (N, R, ops), of each op.
-        transfer: likewise, of each op's input.
-        between: shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group; NaN where
-            a device does not.
-    """
-
-    ops: Times
-    transfer: Times
+    ops: Times  # shape (N, R, ops), of each op
+    transfer: Times  # likewise, of each op's input
+    # shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group; NaN where a device
+    # does not
     between: Times
 
     @classmethod
@@ -51,11 +46,7 @@ class StepTimes:
 
 
 def time_steps(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
-    """Compute how long each step takes, shape (N,).
-
-    Raises:
-        Deadlock: the schedule cannot finish.
-    """
+    """Compute how long each step takes, shape (N,) (Deadlock: the schedule cannot finish)."""
     ends = time_pipelines(schedule, between, times)
     return ends.max(axis=(1, 2))
 

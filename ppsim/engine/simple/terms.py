@@ -35,19 +35,12 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run spends between ops, in the unit of its times.
+    """What a run spends between ops, in the unit of its times."""
 
-    Attributes:
-        gaps: by device, kind of the op before and kind of the op.
-        latencies: by the device that sends and the one that receives.
-        gap: shape (ops,), the gap before each op; of a kind that a device does not show, that of other devices.
-        latency: shape (devices, devices), of each link that messages take, 0 elsewhere.
-    """
-
-    gaps: Mapping[tuple[int, Kind, Kind], Spread]
-    latencies: Mapping[tuple[int, int], Spread]
-    gap: Times
-    latency: Times
+    gaps: Mapping[tuple[int, Kind, Kind], Spread]  # by device, kind of the op before and kind of the op
+    latencies: Mapping[tuple[int, int], Spread]  # by the device that sends and the one that receives
+    gap: Times  # shape (ops,), the gap before each op; of a kind that a device does not show, that of other devices
+    latency: Times  # shape (devices, devices), of each link that messages take, 0 elsewhere
 
     @property
     def typical_gap(self) -> float:
@@ -62,20 +55,13 @@ class Terms:
 
 @dataclass(frozen=True)
 class Waits:
-    """The two things that each op, or pair, waits for.
-
-    Attributes:
-        op: shape (entries,), the op, of a pair its first.
-        before: the entry before it on its device, by its op; -1 for a device's first.
-        input_end: shape (iterations, entries), when the latest input from another device was made; -inf for none.
-        link: likewise, the link that it came on: source x devices + target.
-    """
+    """The two things that each op, or pair, waits for."""
 
     schedule: Schedule
-    op: NDArray[np.int64]
-    before: NDArray[np.int64]
-    input_end: Times
-    link: NDArray[np.int64]
+    op: NDArray[np.int64]  # shape (entries,), the op, of a pair its first
+    before: NDArray[np.int64]  # the entry before it on its device, by its op; -1 for a device's first
+    input_end: Times  # shape (iterations, entries), when the latest input from another device was made; -inf for none
+    link: NDArray[np.int64]  # likewise, the link that it came on: source x devices + target
 
     @cached_property
     def labels(self) -> list[tuple[int, Kind, Kind]]:

@@ -19,29 +19,18 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """What to measure and how often.
+    """What to measure and how often."""
 
-    Attributes:
-        model: the stage's shape, or the user's function that makes stages.
-        device: auto, cpu or cuda.
-        repeats: measured repetitions of every op; small messages are repeated as often again.
-        warm_up: repetitions before those, thrown away.
-        sizes: of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given.
-        command: the command line, for the record.
-        note: what a reader must know about the machine.
-        real_time: whether messages are measured at real-time priority.
-        stages: how many the user's function is asked for.
-    """
-
-    model: Workload | UserModule
-    device: str = "auto"
-    repeats: int = 10
-    warm_up: int = 2
+    model: Workload | UserModule  # the stage's shape, or the user's function that makes stages
+    device: str = "auto"  # auto, cpu or cuda
+    repeats: int = 10  # measured repetitions of every op; small messages are repeated as often again
+    warm_up: int = 2  # repetitions before those, thrown away
+    # of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given
     sizes: tuple[int, ...] = ()
-    command: str = ""
-    note: str = ""
-    real_time: bool = False
-    stages: int = 0
+    command: str = ""  # the command line, for the record
+    note: str = ""  # what a reader must know about the machine
+    real_time: bool = False  # whether messages are measured at real-time priority
+    stages: int = 0  # how many the user's function is asked for
 
 
 def check(plan: CalibrationPlan) -> None:
@@ -65,11 +54,7 @@ def check(plan: CalibrationPlan) -> None:
 
 
 def check_heads(model: Workload) -> None:
-    """Refuse a width that its heads cannot share evenly.
-
-    Raises:
-        InputError: heads do not divide hidden.
-    """
+    """Refuse a width that its heads cannot share evenly (InputError: heads do not divide hidden)."""
     hidden, heads = model.hidden, model.heads
     if hidden % heads:
         near = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads))

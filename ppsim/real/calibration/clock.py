@@ -15,17 +15,11 @@ LEAD_CYCLES = 400_000  # about 0.2 ms of GPU clock
 
 @dataclass(frozen=True)
 class Timed:
-    """One call's time.
+    """One call's time."""
 
-    Attributes:
-        ms: time on the device.
-        host_ms: time until the call returned, on a GPU; 0 on a CPU, where both are one.
-        result: what the call returned.
-    """
-
-    ms: float
-    host_ms: float
-    result: Any
+    ms: float  # time on the device
+    host_ms: float  # time until the call returned, on a GPU; 0 on a CPU, where both are one
+    result: Any  # what the call returned
 
 
 Watch = Callable[[Callable[[], Any], bool], Timed]

@@ -30,23 +30,14 @@ def repeats_of(size: int, repeats: int) -> int:
 
 @dataclass(frozen=True)
 class Side:
-    """One of two processes that exchange messages.
+    """One of two processes that exchange messages."""
 
-    Attributes:
-        first: whether this one sends first; the other one answers.
-        peer: the other one's rank.
-        group: the process group of the two, None where there are no others.
-        link: what lies between them, as a profile names it.
-        device: where the buffers are, cpu or cuda.
-        rest: share of each repetition's time that is then left to other processes.
-    """
-
-    first: bool
-    peer: int
-    group: Any
-    link: str
-    device: str
-    rest: float = 0.0
+    first: bool  # whether this one sends first; the other one answers
+    peer: int  # the other one's rank
+    group: Any  # the process group of the two, None where there are no others
+    link: str  # what lies between them, as a profile names it
+    device: str  # where the buffers are, cpu or cuda
+    rest: float = 0.0  # share of each repetition's time that is then left to other processes
 
     def settle(self) -> None:
         """Wait until the device has done what it was given."""

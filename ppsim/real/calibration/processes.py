@@ -109,11 +109,7 @@ def temporary_folder() -> Iterator[str]:
 
 
 def check_room(count: int) -> None:
-    """Refuse more processes than fit into the memory that is free.
-
-    Raises:
-        InputError: they do not.
-    """
+    """Refuse more processes than fit into the memory that is free (InputError: they do not)."""
     free = available_bytes("cpu")
     if free is not None and count * PROCESS_BYTES > free:
         raise InputError(

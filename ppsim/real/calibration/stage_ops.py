@@ -16,23 +16,18 @@ SENDS, STEPS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B"), ("UNSHARD", "RESHARD", 
 
 @dataclass(frozen=True)
 class StageOps:
-    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient of that.
+    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient of that."""
 
-    Attributes:
-        forward: F: ``x`` to ``out``.
-        backward: B: ``x, out, grad`` to the gradient of ``x``; gradients of parameters are added up.
-        backward_input: I: ``x, out, grad`` to the gradient of ``x`` and something for W.
-        backward_weight: W, of what I left.
-        pair: an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None for one
-            after the other.
-        between: functions of the user's by kind, for sends and receives in place of torch's, and for steps of FSDP.
-    """
-
-    forward: Callable[[Any], Any]
+    forward: Callable[[Any], Any]  # F: ``x`` to ``out``
+    # B: ``x, out, grad`` to the gradient of ``x``; gradients of parameters are added up
     backward: Callable[[Any, Any, Any], Any]
+    # I: ``x, out, grad`` to the gradient of ``x`` and something for W
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
-    backward_weight: Callable[[Any], Any]
+    backward_weight: Callable[[Any], Any]  # W, of what I left
+    # an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None for one after the
+    # other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
+    # functions of the user's by kind, for sends and receives in place of torch's, and for steps of FSDP
     between: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 

@@ -9,11 +9,7 @@ from ppsim.version import INSTALL_TORCH
 
 
 def torch_module() -> Any:
-    """The torch package.
-
-    Raises:
-        MissingDependency: it is not installed, or cannot be loaded.
-    """
+    """The torch package (MissingDependency: it is not installed, or cannot be loaded)."""
     try:
         import torch
         import torch.distributed

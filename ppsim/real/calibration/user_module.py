@@ -33,19 +33,12 @@ class UserModule:
 
 @dataclass(frozen=True)
 class UserStage:
-    """One stage of the user's.
+    """One stage of the user's."""
 
-    Attributes:
-        module: its torch module.
-        example: an input.
-        ops: how it runs each kind of op; the output of the last stage's F is the loss.
-        own: the kinds of op that the user's functions run.
-    """
-
-    module: Any
-    example: Any
-    ops: StageOps
-    own: tuple[str, ...]
+    module: Any  # its torch module
+    example: Any  # an input
+    ops: StageOps  # how it runs each kind of op; the output of the last stage's F is the loss
+    own: tuple[str, ...]  # the kinds of op that the user's functions run
 
 
 def find_module(spec: str) -> UserModule:

@@ -39,17 +39,11 @@ class Row(NamedTuple):
 
 @dataclass
 class Process:
-    """What is known of the process that is recorded.
+    """What is known of the process that is recorded."""
 
-    Attributes:
-        device: its pipeline rank, None until it is known.
-        replica: its data-parallel rank.
-        more: what else the header tells: how many devices, which schedule.
-    """
-
-    device: int | None = None
-    replica: int | None = None
-    more: dict[str, Any] = field(default_factory=dict)
+    device: int | None = None  # its pipeline rank, None until it is known
+    replica: int | None = None  # its data-parallel rank
+    more: dict[str, Any] = field(default_factory=dict)  # what else the header tells: how many devices, which schedule
 
     def tell(self, device: int, replica: int, **more: Any) -> None:
         """Take what a runtime says where the user has said nothing."""

@@ -31,19 +31,12 @@ Order = list[tuple[int, QueueEntry]]
 
 @dataclass(frozen=True)
 class Alone:
-    """Costs of ops and messages, measured before any schedule runs.
+    """Costs of ops and messages, measured before any schedule runs."""
 
-    Attributes:
-        ops: measured inside one part, the others idle.
-        messages: copies within the GPU.
-        interference: time of a forward and a backward with all parts busy, over that in one part alone.
-        sms: multiprocessors of a part.
-    """
-
-    ops: tuple[OpTime, ...]
-    messages: tuple[Message, ...]
-    interference: float
-    sms: int
+    ops: tuple[OpTime, ...]  # measured inside one part, the others idle
+    messages: tuple[Message, ...]  # copies within the GPU
+    interference: float  # time of a forward and a backward with all parts busy, over that in one part alone
+    sms: int  # multiprocessors of a part
 
     @property
     def busy_ops(self) -> tuple[OpTime, ...]:

@@ -39,26 +39,16 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measured:
-    """One schedule, run several times.
+    """One schedule, run several times."""
 
-    Attributes:
-        name: the schedule.
-        lowered: the queues that the devices followed.
-        costs: what the ops were meant to cost: sleeping times, or op times measured alone, in ms.
-        posted: shape (repetitions, entries), ms: when the device reached the entry.
-        start: likewise: when its inputs were there.
-        end: likewise. Both ops of a pair share all three.
-        device_end: shape (repetitions, devices), ms: when the device had also completed its sends.
-        issued: like ``posted``: when the host had issued the entry to a GPU; None where host and device are one.
-    """
-
-    name: str
-    lowered: Lowered
-    costs: Costs
-    posted: Times
-    start: Times
-    end: Times
-    device_end: Times
+    name: str  # the schedule
+    lowered: Lowered  # the queues that the devices followed
+    costs: Costs  # what the ops were meant to cost: sleeping times, or op times measured alone, in ms
+    posted: Times  # shape (repetitions, entries), ms: when the device reached the entry
+    start: Times  # likewise: when its inputs were there
+    end: Times  # likewise. Both ops of a pair share all three
+    device_end: Times  # shape (repetitions, devices), ms: when the device had also completed its sends
+    # like ``posted``: when the host had issued the entry to a GPU; None where host and device are one
     issued: Times | None = None
 
     def repetitions(self, rows: list[int]) -> Measured:
@@ -76,17 +66,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Record:
-    """All schedules that were run round-robin in one session.
+    """All schedules that were run round-robin in one session."""
 
-    Attributes:
-        runs: one per schedule.
-        settings: how they were run: ops, message_bytes, backend, runner, real_time, and what messages cost.
-        provenance: machine, versions and date.
-    """
-
-    runs: tuple[Measured, ...]
+    runs: tuple[Measured, ...]  # one per schedule
+    # how they were run: ops, message_bytes, backend, runner, real_time, and what messages cost
     settings: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    provenance: Mapping[str, Any]  # machine, versions and date
 
 
 def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
@@ -105,11 +90,7 @@ def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
 
 
 def load(path: str) -> Record:
-    """Read the record in a file.
-
-    Raises:
-        InputError: it cannot be read, or is no record.
-    """
+    """Read the record in a file (InputError: it cannot be read, or is no record)."""
     file, settings = record_file.read_file(path)
     source = f"'{name_of(path)}'"
     runs = tuple(_run_from(run, file.resolution_us / 1e3, f"{source}: runs[{n}]") for n, run in enumerate(file.runs))

@@ -66,17 +66,11 @@ class Run(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Link:
-    """Time of a message between two processes without contention, in ms and bytes.
+    """Time of a message between two processes without contention, in ms and bytes."""
 
-    Attributes:
-        alpha: latency.
-        ms_per_byte: inverse bandwidth.
-        late: what is added when the receive is posted after the send.
-    """
-
-    alpha: float = 0.0
-    ms_per_byte: float = 0.0
-    late: float = 0.0
+    alpha: float = 0.0  # latency
+    ms_per_byte: float = 0.0  # inverse bandwidth
+    late: float = 0.0  # what is added when the receive is posted after the send
 
 
 class Settings(Struct, frozen=True):

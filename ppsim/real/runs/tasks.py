@@ -81,29 +81,17 @@ def loss(out: Any, target: Any) -> Any:
 
 @dataclass(frozen=True)
 class HeldStage:
-    """A stage that a device holds.
+    """A stage that a device holds."""
 
-    Attributes:
-        module: the torch module.
-        ops: how it runs each kind of op; F of a transformer's last stage leaves the loss to the target.
-        takes: shape and dtype of its input.
-        gives: shape and dtype of its output.
-        example: an input, where the stage is the user's.
-    """
-
-    module: Any
-    ops: StageOps
-    takes: Layout
-    gives: Layout
-    example: Any = None
+    module: Any  # the torch module
+    ops: StageOps  # how it runs each kind of op; F of a transformer's last stage leaves the loss to the target
+    takes: Layout  # shape and dtype of its input
+    gives: Layout  # shape and dtype of its output
+    example: Any = None  # an input, where the stage is the user's
 
 
 def hold_stage(model: Workload | UserModule, schedule: Schedule, stage: int, device: str = "cpu") -> HeldStage:
-    """Make a stage of the model; equal weights in every run.
-
-    Raises:
-        InputError: the user's code fails.
-    """
+    """Make a stage of the model; equal weights in every run (InputError: the user's code fails)."""
     if isinstance(model, Workload):
         module = module_of(model, schedule, stage, device)
         shape = torch.Size((model.microbatch_size, model.sequence, model.hidden)), getattr(torch, model.dtype)
@@ -198,11 +186,7 @@ class ComputingTasks:
         return function and partial(_Transfer, self._path, doing, function)
 
     def step(self, entry: Any) -> None:
-        """Run the user's function for a step of FSDP, where there is one.
-
-        Raises:
-            InputError: the user's code fails.
-        """
+        """Run the user's function for a step of FSDP, where there is one (InputError: the user's code fails)."""
         function, doing = self._between(entry)
         if function:
             with outside_code(self._path, doing):

@@ -41,17 +41,11 @@ Marks = list[tuple[int, Any, Any, Any, int]]
 
 @dataclass(frozen=True)
 class TorchAction:
-    """One action of a device under its name in torch.
+    """One action of a device under its name in torch."""
 
-    Attributes:
-        op: index in the lowered queues; of the first of a pair.
-        ms: how long a timed op takes.
-        inputs: (is a forward, stage, microbatch) of every F, B and I in it.
-    """
-
-    op: int
-    ms: float
-    inputs: tuple[tuple[bool, int, int], ...]
+    op: int  # index in the lowered queues; of the first of a pair
+    ms: float  # how long a timed op takes
+    inputs: tuple[tuple[bool, int, int], ...]  # (is a forward, stage, microbatch) of every F, B and I in it
 
 
 @dataclass(frozen=True)

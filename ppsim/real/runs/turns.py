@@ -50,25 +50,15 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a session.
+    """Settings of a session."""
 
-    Attributes:
-        repeats: measured repetitions of every schedule.
-        warm_up: repetitions before those, not kept.
-        message_bytes: size of every message of timed ops.
-        real_time: ask the system for real-time priority while a schedule runs.
-        model: a transformer whose stages compute for real; None for ops that sleep.
-        limit_s: how long all processes may be silent.
-        device: where the stages compute, cpu or cuda.
-    """
-
-    repeats: int = 5
-    warm_up: int = 1
-    message_bytes: int = 65536
-    real_time: bool = False
-    model: Workload | UserModule | None = None
-    limit_s: float = 60.0
-    device: str = "cpu"
+    repeats: int = 5  # measured repetitions of every schedule
+    warm_up: int = 1  # repetitions before those, not kept
+    message_bytes: int = 65536  # size of every message of timed ops
+    real_time: bool = False  # ask the system for real-time priority while a schedule runs
+    model: Workload | UserModule | None = None  # a transformer whose stages compute for real; None for ops that sleep
+    limit_s: float = 60.0  # how long all processes may be silent
+    device: str = "cpu"  # where the stages compute, cpu or cuda
 
 
 def durations(plan: RunPlan) -> NDArray[np.float64]:

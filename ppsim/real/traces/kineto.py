@@ -22,19 +22,12 @@ PLAIN = re.compile(r'"(Forward|Backward) [0-9]')
 
 @dataclass(frozen=True)
 class Steps:
-    """One process's whole steps, whose ops are the same and in the same order.
+    """One process's whole steps, whose ops are the same and in the same order."""
 
-    Attributes:
-        keys: the ops in that order; a pair is one op of kind FB.
-        actions: its spans in each step.
-        times: shape (steps, 4, ops): when each was reached, started and ended, and when its input arrived, in ms.
-        messages: start and end of all sends and receives, by name.
-    """
-
-    keys: tuple[Key, ...]
-    actions: list[list[Action]]
-    times: Times
-    messages: Mapping[Key, list[tuple[float, float]]]
+    keys: tuple[Key, ...]  # the ops in that order; a pair is one op of kind FB
+    actions: list[list[Action]]  # its spans in each step
+    times: Times  # shape (steps, 4, ops): when each was reached, started and ended, and when its input arrived, in ms
+    messages: Mapping[Key, list[tuple[float, float]]]  # start and end of all sends and receives, by name
 
 
 def matches(text: str) -> bool:

@@ -90,11 +90,7 @@ def kernel_of(event: Event) -> tuple[str, int]:
 
 
 def parse_file(text: str, path: str) -> File:
-    """Read a trace from the content of its file.
-
-    Raises:
-        InputError: it is no trace.
-    """
+    """Read a trace from the content of its file (InputError: it is no trace)."""
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
@@ -103,11 +99,7 @@ def parse_file(text: str, path: str) -> File:
 
 
 def span_of(event: Event, path: str) -> tuple[float, float]:
-    """Read start and end of an event, in ms.
-
-    Raises:
-        InputError: it has no such times.
-    """
+    """Read start and end of an event, in ms (InputError: it has no such times)."""
     ts, dur = event.ts, event.dur
     if isinstance(ts, float | int) and isinstance(dur, float | int) and abs(ts) <= LATEST_US and 0 <= dur <= LATEST_US:
         return ts * 1e-3, (ts + dur) * 1e-3

@@ -39,11 +39,7 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
 
 
 def profile_of_run(kept: RealRun, command: str) -> Profile:
-    """Make a profile of all iterations of a run that are held.
-
-    Raises:
-        InputError: its times are not in ms.
-    """
+    """Make a profile of all iterations of a run that are held (InputError: its times are not in ms)."""
     kept = kept.in_ms()
     ops = tuple(_op_times(kept))
     if kept.traces:

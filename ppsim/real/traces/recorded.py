@@ -16,11 +16,7 @@ def matches(text: str) -> bool:
 
 
 def read_recorded(path: str, schedule: str) -> RealRun:
-    """Read one run of a record.
-
-    Raises:
-        InputError: it is no record, or has several runs and none of that name.
-    """
+    """Read one run of a record (InputError: it is no record, or has several runs and none of that name)."""
     record = load(path)
     runs = [run for run in record.runs if schedule in ("", run.name)]
     if len(runs) != 1:

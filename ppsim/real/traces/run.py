@@ -25,43 +25,27 @@ Entry = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class RealRun:
-    """One schedule, run for several iterations; times from the start of each iteration.
+    """One schedule, run for several iterations; times from the start of each iteration."""
 
-    Attributes:
-        source: the file or folder.
-        format: ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds times).
-        schedule: the ops of each device in the order they started; its name is ``custom`` until it is recognised.
-        iterations: shape (iterations,), their numbers as the files count them.
-        start: shape (iterations, ops): when the op began to compute.
-        end: likewise. Both ops of a pair share all times.
-        posted: likewise: when the device reached the op, and began to wait for its input; NaN where not shown.
-        arrival: likewise: when the op's input from another device was received; NaN where not shown.
-        offset: shape (devices,): what was subtracted from each device's clock.
-        memory: shape (iterations, devices), bytes at the peak, or None where not shown.
-        unit: the unit of the times.
-        traces: of Kineto, what each file holds, by its path.
-        notes: what a reader of the numbers must know, a sentence each.
-        understood: how a table's columns were read, a sentence each.
-        job: all replicas, where the files show several or collectives; the times above are of one replica.
-        replica: the number of that one.
-    """
-
-    source: str
-    format: str
+    source: str  # the file or folder
+    format: str  # ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds times)
+    # the ops of each device in the order they started; its name is ``custom`` until it is recognised
     schedule: Schedule
-    iterations: NDArray[np.int64]
-    start: Times
-    end: Times
-    posted: Times
-    arrival: Times
-    offset: Times
-    memory: Times | None = None
-    unit: str = "ms"
+    iterations: NDArray[np.int64]  # shape (iterations,), their numbers as the files count them
+    start: Times  # shape (iterations, ops): when the op began to compute
+    end: Times  # likewise. Both ops of a pair share all times
+    posted: Times  # likewise: when the device reached the op, and began to wait for its input; NaN where not shown
+    arrival: Times  # likewise: when the op's input from another device was received; NaN where not shown
+    offset: Times  # shape (devices,): what was subtracted from each device's clock
+    memory: Times | None = None  # shape (iterations, devices), bytes at the peak, or None where not shown
+    unit: str = "ms"  # the unit of the times
+    # of Kineto, what each file holds, by its path
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
-    understood: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader of the numbers must know, a sentence each
+    understood: tuple[str, ...] = ()  # how a table's columns were read, a sentence each
+    # all replicas, where the files show several or collectives; the times above are of one replica
     job: Job | None = field(default=None, repr=False)
-    replica: int = 0
+    replica: int = 0  # the number of that one
 
     @property
     def makespans(self) -> Times:
@@ -108,11 +92,7 @@ class RealRun:
         return self._only(np.arange(1, len(self.iterations))) if warm else self
 
     def in_ms(self) -> RealRun:
-        """Tell the times of the replica shown in ms, without the job.
-
-        Raises:
-            InputError: their unit is no real time.
-        """
+        """Tell the times of the replica shown in ms, without the job (InputError: their unit is no real time)."""
         if self.unit == "ms":
             return self
         if self.unit not in PER_SECOND:

@@ -45,12 +45,7 @@ class File:
 
 
 def read_file(path: str, data: bytes) -> File:
-    """Read one file.
-
-    Raises:
-        InputError: it is no table, or is cut short.
-        MissingDependency: Parquet without pyarrow.
-    """
+    """Read one file (InputError: it is no table, or is cut short; MissingDependency: Parquet without pyarrow)."""
     if data.startswith(MAGIC):
         return _read_parquet(path, data)
     try:

@@ -28,21 +28,13 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timer:
-    """One timer's totals in ms, the median over its reports without the first one where there are more.
+    """One timer's totals in ms, the median over its reports without the first one where there are more."""
 
-    Attributes:
-        name: as the log has it.
-        reports: how often it was printed.
-        least: of all ranks; NaN where only the greatest is printed.
-        most: likewise.
-        ranks: shape (ranks,), of each, NaN for one without it; empty where the log does not tell.
-    """
-
-    name: str
-    reports: int
-    least: float
-    most: float
-    ranks: Times
+    name: str  # as the log has it
+    reports: int  # how often it was printed
+    least: float  # of all ranks; NaN where only the greatest is printed
+    most: float  # likewise
+    ranks: Times  # shape (ranks,), of each, NaN for one without it; empty where the log does not tell
 
 
 def shows_timers(path: str) -> bool:

@@ -29,34 +29,23 @@ _ON_COMPUTE = np.array([kind.info.stream in (None, Stream.COMPUTE) for kind in K
 
 @dataclass(frozen=True)
 class Verdict:
-    """One schedule, measured and predicted; times in ms, errors as shares of the measured makespan.
+    """One schedule, measured and predicted; times in ms, errors as shares of the measured makespan."""
 
-    Attributes:
-        run: the measurements.
-        makespan: median over the repetitions; ``spread`` is its 10th and 90th percentile.
-        spread: see above.
-        errors: level to (predicted - measured) / measured; the median over repetitions where each is predicted apart.
-        best: the held-out prediction, of the repetition closest to the median.
-        typical: its makespan, the median over repetitions.
-        floor: the median error of the same model with costs from the run's own other repetitions, which is the noise
-            of the measurements; None where there are none.
-        measured: the timeline of the repetition closest to the median.
-        residual: shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`.
-        shift: shape (ops,), predicted - measured start of every compute op, in that repetition.
-        held_out: whether the costs came from other schedules.
-    """
-
-    run: Measured
-    makespan: float
-    spread: tuple[float, float]
+    run: Measured  # the measurements
+    makespan: float  # median over the repetitions; ``spread`` is its 10th and 90th percentile
+    spread: tuple[float, float]  # see above
+    # level to (predicted - measured) / measured; the median over repetitions where each is predicted apart
     errors: Mapping[str, float]
-    best: Execution
-    typical: float
+    best: Execution  # the held-out prediction, of the repetition closest to the median
+    typical: float  # its makespan, the median over repetitions
+    # the median error of the same model with costs from the run's own other repetitions, which is the noise of the
+    # measurements; None where there are none
     floor: float | None
-    measured: Timeline
+    measured: Timeline  # the timeline of the repetition closest to the median
+    # shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`
     residual: NDArray[np.float64]
-    shift: NDArray[np.float64]
-    held_out: bool
+    shift: NDArray[np.float64]  # shape (ops,), predicted - measured start of every compute op, in that repetition
+    held_out: bool  # whether the costs came from other schedules
 
     @property
     def predicted(self) -> float:
@@ -81,17 +70,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Validation:
-    """All schedules of one session.
+    """All schedules of one session."""
 
-    Attributes:
-        verdicts: one per schedule.
-        ranked_right: of these pairs, those whose predictions are in the right order.
-        pairs: number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules.
-    """
-
-    verdicts: tuple[Verdict, ...]
-    ranked_right: int
-    pairs: int
+    verdicts: tuple[Verdict, ...]  # one per schedule
+    ranked_right: int  # of these pairs, those whose predictions are in the right order
+    pairs: int  # number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules
 
     def errors(self, level: str) -> NDArray[np.float64]:
         """Select the absolute errors of a level: of schedules whose costs came from others, of all for a replay."""

@@ -31,21 +31,13 @@ class Core(Enum):
 
 @dataclass(eq=False)
 class Transfer:
-    """One message and the processes that wait for it.
+    """One message and the processes that wait for it."""
 
-    Attributes:
-        travel: as in :class:`Work`.
-        arriving: likewise.
-        sides: how many of its send and its receive are posted.
-        arrived: the time of its arrival; below zero until then.
-        waiting: processes to wake then.
-    """
-
-    travel: float
-    arriving: float
-    sides: int = 0
-    arrived: float = -1.0
-    waiting: list[Process] = field(default_factory=list)
+    travel: float  # as in :class:`Work`
+    arriving: float  # likewise
+    sides: int = 0  # how many of its send and its receive are posted
+    arrived: float = -1.0  # the time of its arrival; below zero until then
+    waiting: list[Process] = field(default_factory=list)  # processes to wake then
 
 
 # A process is a generator that receives the time and yields its next step: a delay, a core taken or given back, a
@@ -56,40 +48,24 @@ Process = Generator[Yielded, float, None]
 
 @dataclass(frozen=True)
 class Work:
-    """Durations without contention.
+    """Durations without contention."""
 
-    Attributes:
-        entries: shape (entries,), each entry of the queues; of a pair, both ops together.
-        late: the part of a compute op, at its end, that needs a core.
-        gap: between two actions of a device.
-        preamble: before the first.
-        travel: shape (messages,), from the later post of both sides until a core is needed.
-        arriving: shape (messages,), on that core, until the message has arrived.
-    """
-
-    entries: Times
-    late: float
-    gap: float
-    preamble: float
-    travel: Times
-    arriving: Times
+    entries: Times  # shape (entries,), each entry of the queues; of a pair, both ops together
+    late: float  # the part of a compute op, at its end, that needs a core
+    gap: float  # between two actions of a device
+    preamble: float  # before the first
+    travel: Times  # shape (messages,), from the later post of both sides until a core is needed
+    arriving: Times  # shape (messages,), on that core, until the message has arrived
 
 
 @dataclass(frozen=True)
 class CoreTimes:
-    """Start, end, waiting and arrival times of one simulated run.
+    """Start, end, waiting and arrival times of one simulated run."""
 
-    Attributes:
-        start: shape (entries,).
-        end: shape (entries,); of a compute op it includes ``waited``.
-        waited: shape (entries,), how long compute ops waited for a core once their time had passed.
-        arrive: shape (messages,).
-    """
-
-    start: Times
-    end: Times
-    waited: Times
-    arrive: Times
+    start: Times  # shape (entries,)
+    end: Times  # shape (entries,); of a compute op it includes ``waited``
+    waited: Times  # shape (entries,), how long compute ops waited for a core once their time had passed
+    arrive: Times  # shape (messages,)
 
 
 def share_cores(schedule: Schedule, sides: Sequence[NDArray[np.integer]], work: Work, cores: int) -> CoreTimes:

@@ -38,25 +38,16 @@ TERMS = {
 
 @dataclass(frozen=True)
 class JobErrors:
-    """How far predictions are from each replica's time from its first op to its last, K steps and R replicas.
+    """How far predictions are from each replica's time from its first op to its last, K steps and R replicas."""
 
-    Attributes:
-        job: what ran.
-        errors: ``replay``, ``held-out``, and of the latter with fewer terms; each relative, shape (K, R).
-        own: whether there is one step only, so that nothing is held out.
-    """
-
-    job: Job
+    job: Job  # what ran
+    # ``replay``, ``held-out``, and of the latter with fewer terms; each relative, shape (K, R)
     errors: Mapping[str, Times]
-    own: bool
+    own: bool  # whether there is one step only, so that nothing is held out
 
 
 def validate_job(job: Job) -> JobErrors:
-    """Predict each step of a job from its others.
-
-    Raises:
-        Deadlock: its schedule cannot finish.
-    """
+    """Predict each step of a job from its others (Deadlock: its schedule cannot finish)."""
     steps, measured = len(job.iterations), job.pipelines
     found = {name: np.zeros_like(measured) for name in ("replay", *TERMS)}
     for k in range(steps):

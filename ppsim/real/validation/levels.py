@@ -37,21 +37,15 @@ LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the models say of a run.
+    """What the models say of a run."""
 
-    Attributes:
-        makespans: for each of :data:`LEVELS`, shape (repetitions,), or (1,) for all repetitions alike.
-        best: the held-out execution, of the repetition closest to the median where each has its own.
-        gap: before each entry of that execution, one number or shape (entries,).
-        preamble: before the first entry of each device.
-        floor: the run predicted from its own other repetitions: the median of the absolute errors; None where it has
-            no other ones.
-    """
-
+    # for each of :data:`LEVELS`, shape (repetitions,), or (1,) for all repetitions alike
     makespans: Mapping[str, NDArray[np.float64]]
-    best: Execution
-    gap: float | NDArray[np.float64]
-    preamble: float
+    best: Execution  # the held-out execution, of the repetition closest to the median where each has its own
+    gap: float | NDArray[np.float64]  # before each entry of that execution, one number or shape (entries,)
+    preamble: float  # before the first entry of each device
+    # the run predicted from its own other repetitions: the median of the absolute errors; None where it has no other
+    # ones
     floor: float | None = None
 
 

@@ -23,11 +23,7 @@ MOST_NAMED = 4
 
 
 def check_suffix(suffix: str) -> None:
-    """Refuse a format that cannot show the comparison.
-
-    Raises:
-        InputError: it is none of :data:`SUFFIXES`.
-    """
+    """Refuse a format that cannot show the comparison (InputError: it is none of :data:`SUFFIXES`)."""
     if suffix not in SUFFIXES:
         raise InputError(f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}")
 

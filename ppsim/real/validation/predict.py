@@ -31,19 +31,12 @@ MOST_ROUNDS = 30
 
 @dataclass(frozen=True)
 class Site:
-    """The machine that messages travel on.
+    """The machine that messages travel on."""
 
-    Attributes:
-        link: time of one message without contention.
-        message_bytes: size of every message.
-        cores: processors that all devices share; 0 where each device computes and sends without them.
-        asleep: whether ops sleep for their time, and need no core meanwhile.
-    """
-
-    link: Link = field(default_factory=Link)
-    message_bytes: int = 0
-    cores: int = 0
-    asleep: bool = False
+    link: Link = field(default_factory=Link)  # time of one message without contention
+    message_bytes: int = 0  # size of every message
+    cores: int = 0  # processors that all devices share; 0 where each device computes and sends without them
+    asleep: bool = False  # whether ops sleep for their time, and need no core meanwhile
 
 
 @dataclass(frozen=True)
@@ -51,25 +44,17 @@ class Overheads:
     """Measured costs of everything but the ops, in ms.
 
     A send whose receive is already posted copies its message at once, in the call; any other only announces it.
-
-    Attributes:
-        announce: a send call before its receive.
-        copy: a send call after its receive.
-        receive: a receive call.
-        gap: between two actions of a device.
-        preamble: from the common start to the first action.
-        latency: of a message without contention, from the post of its send to the start of an op that waited for it;
-            NaN where none waited.
-        late: overshoot of an op that sleeps; 0 for ops that compute.
     """
 
-    announce: float
-    copy: float
-    receive: float
-    gap: float
-    preamble: float
+    announce: float  # a send call before its receive
+    copy: float  # a send call after its receive
+    receive: float  # a receive call
+    gap: float  # between two actions of a device
+    preamble: float  # from the common start to the first action
+    # of a message without contention, from the post of its send to the start of an op that waited for it; NaN where
+    # none waited
     latency: float
-    late: float = 0.0
+    late: float = 0.0  # overshoot of an op that sleeps; 0 for ops that compute
 
 
 def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:

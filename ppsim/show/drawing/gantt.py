@@ -113,11 +113,7 @@ def plot(
 
 
 def check_look(style: str, width: float) -> None:
-    """Refuse a look that no figure has.
-
-    Raises:
-        InputError: an unknown style, or a width that no figure can have.
-    """
+    """Refuse a look that no figure has (InputError: an unknown style, or a width that no figure can have)."""
     if style not in STYLES:
         raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
     if not NARROWEST <= width <= WIDEST:

@@ -45,35 +45,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops none.
+    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops none."""
 
-    Attributes:
-        device: shape (cells,), the row.
-        left: shape (cells,), where the colour begins.
-        right: shape (cells,), where it ends.
-        end: shape (cells,), where the border ends: beyond ``right`` in the first half of a pair.
-        bordered: shape (cells,), whether a border begins here: not in the second half of a pair.
-        kind: shape (cells,).
-        stage: shape (cells,).
-        colour: shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow.
-        number: shape (cells,), the microbatch.
-        chunk: shape (cells,).
-        op: shape (cells,), index into the queues; -1 for none.
-        lit: shape (cells,), whether it is in its full colour; else it is dimmed.
-    """
-
-    device: NDArray[np.int32]
-    left: Floats
-    right: Floats
-    end: Floats
-    bordered: NDArray[np.bool_]
-    kind: NDArray[np.uint8]
-    stage: NDArray[np.int32]
-    colour: NDArray[np.uint8]
-    number: NDArray[np.int32]
-    chunk: NDArray[np.int32]
-    op: NDArray[np.int64]
-    lit: NDArray[np.bool_]
+    device: NDArray[np.int32]  # shape (cells,), the row
+    left: Floats  # shape (cells,), where the colour begins
+    right: Floats  # shape (cells,), where it ends
+    end: Floats  # shape (cells,), where the border ends: beyond ``right`` in the first half of a pair
+    bordered: NDArray[np.bool_]  # shape (cells,), whether a border begins here: not in the second half of a pair
+    kind: NDArray[np.uint8]  # shape (cells,)
+    stage: NDArray[np.int32]  # shape (cells,)
+    colour: NDArray[np.uint8]  # shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow
+    number: NDArray[np.int32]  # shape (cells,), the microbatch
+    chunk: NDArray[np.int32]  # shape (cells,)
+    op: NDArray[np.int64]  # shape (cells,), index into the queues; -1 for none
+    lit: NDArray[np.bool_]  # shape (cells,), whether it is in its full colour; else it is dimmed
 
     @property
     def width(self) -> Floats:

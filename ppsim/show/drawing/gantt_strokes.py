@@ -52,45 +52,25 @@ HATCHING = "////////"  # the more signs, the closer the lines
 
 @dataclass(frozen=True)
 class Design:
-    """The measures that all panels of a figure share.
+    """The measures that all panels of a figure share."""
 
-    Attributes:
-        style: screen or paper.
-        font: size in points.
-        left: dots beside the rows, where the devices' names stand.
-        across: dots from time 0 to ``span``.
-        span: the longest makespan.
-        row: dots of a row.
-        gap: share of a row that stays empty, above and below.
-        head: dots above a panel for its title and facts, 0 for none.
-        border: line width around cells in points.
-        vector: whether cells are drawn one by one.
-        arrows: whether messages are drawn as arrows.
-        inside: whether the segments of ops are drawn below each row's cells.
-        strips: the bands that show shares of time, as what is in them is too short to see.
-        bands: those of the lane below each row, downwards; none where no lane is drawn.
-        lane: share of a row that the lane takes, with the empty part below it; ``gap`` where there is none.
-        look: palette, labels and what else the user chose.
-        marks: dots above the rows for the names of phases and of a folded middle, 0 for none.
-    """
-
-    style: str
-    font: float
-    left: int
-    across: int
-    span: float
-    row: int
-    gap: float
-    head: int
-    border: float
-    vector: bool
-    arrows: bool
-    bands: tuple[int, ...]
-    lane: float
-    look: Look = PLAIN
-    marks: int = 0
-    strips: tuple[int, ...] = ()
-    inside: bool = False
+    style: str  # screen or paper
+    font: float  # size in points
+    left: int  # dots beside the rows, where the devices' names stand
+    across: int  # dots from time 0 to ``span``
+    span: float  # the longest makespan
+    row: int  # dots of a row
+    gap: float  # share of a row that stays empty, above and below
+    head: int  # dots above a panel for its title and facts, 0 for none
+    border: float  # line width around cells in points
+    vector: bool  # whether cells are drawn one by one
+    arrows: bool  # whether messages are drawn as arrows
+    bands: tuple[int, ...]  # those of the lane below each row, downwards; none where no lane is drawn
+    lane: float  # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
+    look: Look = PLAIN  # palette, labels and what else the user chose
+    marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
+    strips: tuple[int, ...] = ()  # the bands that show shares of time, as what is in them is too short to see
+    inside: bool = False  # whether the segments of ops are drawn below each row's cells
 
     @property
     def palette(self) -> Palette:

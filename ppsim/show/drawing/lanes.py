@@ -27,33 +27,21 @@ CARD = "messages at the network card"
 
 @dataclass(frozen=True)
 class Lane:
-    """The messages that leave each device and its collectives; none that takes no time.
+    """The messages that leave each device and its collectives; none that takes no time."""
 
-    Attributes:
-        device: shape (entries,).
-        band: shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's direction.
-        left: shape (entries,), its start.
-        right: shape (entries,), its end.
-        stage: shape (entries,), whose result a message carries, or whose parameters or gradients a collective.
-        microbatch: shape (entries,), of a message; -1 for a collective.
-        target: shape (entries,), the device that a message reaches; that of a collective itself.
-        posted: shape (entries,), when the send of a message was posted; the start of a collective.
-        awaited: shape (entries,), when its receive was posted; the start of a collective.
-        size: shape (entries,), bytes of a message; 0 where it has latency only.
-        kind: shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`).
-    """
-
-    device: NDArray[np.int32]
+    device: NDArray[np.int32]  # shape (entries,)
+    # shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's direction
     band: NDArray[np.uint8]
-    left: NDArray[np.float64]
-    right: NDArray[np.float64]
+    left: NDArray[np.float64]  # shape (entries,), its start
+    right: NDArray[np.float64]  # shape (entries,), its end
+    # shape (entries,), whose result a message carries, or whose parameters or gradients a collective
     stage: NDArray[np.int32]
-    microbatch: NDArray[np.int32]
-    target: NDArray[np.int32]
-    posted: NDArray[np.float64]
-    awaited: NDArray[np.float64]
-    size: NDArray[np.float64]
-    kind: NDArray[np.uint8]
+    microbatch: NDArray[np.int32]  # shape (entries,), of a message; -1 for a collective
+    target: NDArray[np.int32]  # shape (entries,), the device that a message reaches; that of a collective itself
+    posted: NDArray[np.float64]  # shape (entries,), when the send of a message was posted; the start of a collective
+    awaited: NDArray[np.float64]  # shape (entries,), when its receive was posted; the start of a collective
+    size: NDArray[np.float64]  # shape (entries,), bytes of a message; 0 where it has latency only
+    kind: NDArray[np.uint8]  # shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -61,17 +49,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class Bars:
-    """Ops on all devices, one bar each over all rows.
+    """Ops on all devices, one bar each over all rows."""
 
-    Attributes:
-        left: shape (bars,), its start.
-        right: shape (bars,), its end.
-        kind: shape (bars,).
-    """
-
-    left: NDArray[np.float64]
-    right: NDArray[np.float64]
-    kind: NDArray[np.uint8]
+    left: NDArray[np.float64]  # shape (bars,), its start
+    right: NDArray[np.float64]  # shape (bars,), its end
+    kind: NDArray[np.uint8]  # shape (bars,)
 
     @property
     def in_row(self) -> NDArray[np.bool_]:

@@ -26,23 +26,14 @@ FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a legend.
+    """One entry of a legend."""
 
-    Attributes:
-        name: what to call it.
-        colours: of its box, one or two side by side; none where there is no box.
-        low: whether the box is low, for what a lane shows.
-        hatch: the colour of the lines in a hatched box.
-        kinds: the kinds of op it stands for, in the order of ``colours``.
-        cause: the cause of idle time it stands for.
-    """
-
-    name: str
-    colours: tuple[str, ...] = ()
-    low: bool = False
-    hatch: str = ""
-    kinds: tuple[Kind, ...] = ()
-    cause: str = ""
+    name: str  # what to call it
+    colours: tuple[str, ...] = ()  # of its box, one or two side by side; none where there is no box
+    low: bool = False  # whether the box is low, for what a lane shows
+    hatch: str = ""  # the colour of the lines in a hatched box
+    kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``
+    cause: str = ""  # the cause of idle time it stands for
 
 
 def legend_entries(

@@ -22,17 +22,11 @@ PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
 
 @dataclass(frozen=True)
 class Highlight:
-    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the critical path.
+    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the critical path."""
 
-    Attributes:
-        by: ``mb``, ``device``, ``stage`` or ``critical``.
-        value: which one, counted from 0; 0 for the critical path.
-        base: what the reader counts from.
-    """
-
-    by: str
-    value: int = 0
-    base: int = 0
+    by: str  # ``mb``, ``device``, ``stage`` or ``critical``
+    value: int = 0  # which one, counted from 0; 0 for the critical path
+    base: int = 0  # what the reader counts from
 
     def __str__(self) -> str:
         return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value + self.base}"
@@ -42,11 +36,7 @@ class Highlight:
         return self if self.by == CRITICAL else replace(self, value=self.value - base, base=base)
 
     def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
-        """Find, shape (ops,), those to pick out.
-
-        Raises:
-            InputError: the timeline has none.
-        """
+        """Find, shape (ops,), those to pick out (InputError: the timeline has none)."""
         schedule = timeline.schedule
         if self.by == CRITICAL:
             found = np.zeros(len(schedule), np.bool_)
@@ -67,17 +57,11 @@ class Highlight:
 
 @dataclass(frozen=True)
 class Note:
-    """A text on a chart.
+    """A text on a chart."""
 
-    Attributes:
-        text: what it says.
-        time: where its middle is.
-        device: on which row, counted as the reader counts.
-    """
-
-    text: str
-    time: float
-    device: int
+    text: str  # what it says
+    time: float  # where its middle is
+    device: int  # on which row, counted as the reader counts
 
     def __str__(self) -> str:
         return f"{self.text}@{self.time!r}:dev{self.device}"
@@ -85,36 +69,22 @@ class Note:
 
 @dataclass(frozen=True)
 class Look:
-    """How a chart is to look, besides its style and width.
+    """How a chart is to look, besides its style and width."""
 
-    Attributes:
-        palette: a name of :data:`ppsim.show.drawing.palette.PALETTES`.
-        base: the number of the first device, stage and microbatch in what is written.
-        title: of the figure or page; empty for the schedule's.
-        labels: in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``;
-            ``every:N`` for the numbers of every N-th microbatch, which may reach over cells that show none.
-        window: the times to show, from and to; None for all.
-        until: where the time axis of figures ends, if that is after the last op; 0 where that ends.
-        fold: whether to draw a repeating middle once.
-        highlight: what to pick out.
-        phases: whether to mark warm-up, steady phase and cool-down.
-        per_device: whether to write idle share and peak beside every row.
-        font_size: of a figure's texts in points, its numbers at most; None for what suits the width.
-        notes: texts on a figure's first chart.
-    """
-
-    palette: str = DEFAULT.name
-    base: int = 0
-    title: str = ""
+    palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
+    base: int = 0  # the number of the first device, stage and microbatch in what is written
+    title: str = ""  # of the figure or page; empty for the schedule's
+    # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``; ``every:N``
+    # for the numbers of every N-th microbatch, which may reach over cells that show none
     labels: str = "auto"
-    window: tuple[float, float] | None = None
-    until: float = 0.0
-    fold: bool = False
-    highlight: Highlight | None = None
-    phases: bool = False
-    per_device: bool = False
-    font_size: float | None = None
-    notes: tuple[Note, ...] = ()
+    window: tuple[float, float] | None = None  # the times to show, from and to; None for all
+    until: float = 0.0  # where the time axis of figures ends, if that is after the last op; 0 where that ends
+    fold: bool = False  # whether to draw a repeating middle once
+    highlight: Highlight | None = None  # what to pick out
+    phases: bool = False  # whether to mark warm-up, steady phase and cool-down
+    per_device: bool = False  # whether to write idle share and peak beside every row
+    font_size: float | None = None  # of a figure's texts in points, its numbers at most; None for what suits the width
+    notes: tuple[Note, ...] = ()  # texts on a figure's first chart
 
     def __post_init__(self) -> None:
         if self.palette not in PALETTES:

@@ -33,21 +33,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Marks:
-    """Stretches of waiting, ascending on each device.
+    """Stretches of waiting, ascending on each device."""
 
-    Attributes:
-        looks: what there is.
-        device: shape (stretches,).
-        start: shape (stretches,).
-        end: shape (stretches,).
-        look: shape (stretches,), index into ``looks``.
-    """
-
-    looks: tuple[Mark, ...]
-    device: NDArray[np.int64]
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    look: NDArray[np.int64]
+    looks: tuple[Mark, ...]  # what there is
+    device: NDArray[np.int64]  # shape (stretches,)
+    start: NDArray[np.float64]  # shape (stretches,)
+    end: NDArray[np.float64]  # shape (stretches,)
+    look: NDArray[np.int64]  # shape (stretches,), index into ``looks``
 
     def __iter__(self) -> Iterator[Mark]:
         return (self.looks[look] for look in np.unique(self.look))

@@ -24,23 +24,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class View:
-    """Stretches of time, drawn one after the other.
+    """Stretches of time, drawn one after the other."""
 
-    Attributes:
-        start: shape (stretches,), in the timeline's time.
-        end: shape (stretches,).
-        at: shape (stretches,), where each begins in the picture.
-        period: where the part that stands for its repetitions begins and ends in the picture; empty where none does.
-        repeats: how often it runs.
-        whole: whether all is shown.
-    """
-
-    start: Floats
-    end: Floats
-    at: Floats
+    start: Floats  # shape (stretches,), in the timeline's time
+    end: Floats  # shape (stretches,)
+    at: Floats  # shape (stretches,), where each begins in the picture
+    # where the part that stands for its repetitions begins and ends in the picture; empty where none does
     period: tuple[float, ...] = ()
-    repeats: int = 1
-    whole: bool = False
+    repeats: int = 1  # how often it runs
+    whole: bool = False  # whether all is shown
 
     @property
     def length(self) -> float:
@@ -88,11 +80,7 @@ def _held(curve: Curve, device: int, time: float) -> float:
 
 
 def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) -> View:
-    """Choose what a figure shows of a timeline.
-
-    Raises:
-        InputError: the window is after the last op, or no middle repeats.
-    """
+    """Choose what a figure shows of a timeline (InputError: the window is after the last op, or no middle repeats)."""
     if window:
         if window[0] >= timeline.makespan:
             raise InputError(

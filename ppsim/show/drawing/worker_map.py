@@ -23,17 +23,11 @@ ACROSS = 12  # steps named
 
 @dataclass(frozen=True)
 class WorkerMap:
-    """What is drawn.
+    """What is drawn."""
 
-    Attributes:
-        slowdown: shape (workers, steps).
-        workers: names of the rows.
-        steps: numbers of the columns.
-    """
-
-    slowdown: NDArray[np.float64]
-    workers: tuple[str, ...]
-    steps: tuple[int, ...]
+    slowdown: NDArray[np.float64]  # shape (workers, steps)
+    workers: tuple[str, ...]  # names of the rows
+    steps: tuple[int, ...]  # numbers of the columns
 
 
 def figure_of(found: WorkerMap, width: float) -> Figure:

@@ -29,17 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Story:
-    """What an answer says of a picture, for pages.
+    """What an answer says of a picture, for pages."""
 
-    Attributes:
-        told: bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``.
-        ghosts: other timelines, one for each change that is told, to lay over the first.
-        twins: shape (ops, 2), the ops that both timelines have; empty for none.
-    """
-
-    told: Mapping[str, Any]
-    ghosts: tuple[Timeline, ...] = ()
-    twins: NDArray[np.int64] | None = None
+    told: Mapping[str, Any]  # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
+    ghosts: tuple[Timeline, ...] = ()  # other timelines, one for each change that is told, to lay over the first
+    twins: NDArray[np.int64] | None = None  # shape (ops, 2), the ops that both timelines have; empty for none
 
 
 @dataclass(frozen=True)
@@ -90,25 +84,15 @@ class Document:
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a format can do.
+    """What a format can do."""
 
-    Attributes:
-        one_schedule: it holds a single schedule.
-        figure: it is a drawing, with a style and a width.
-        view: it takes a palette, a title, a window and a highlight.
-        memory: it shows what devices hold.
-        times: it states when ops run.
-        lowered: it can hold sends, receives and FSDP ops in the queues.
-        paper: its suffixes that are drawn in style ``paper`` unless the user says otherwise.
-    """
-
-    one_schedule: bool = False
-    figure: bool = False
-    view: bool = False
-    memory: bool = False
-    times: bool = True
-    lowered: bool = False
-    paper: tuple[str, ...] = ()
+    one_schedule: bool = False  # it holds a single schedule
+    figure: bool = False  # it is a drawing, with a style and a width
+    view: bool = False  # it takes a palette, a title, a window and a highlight
+    memory: bool = False  # it shows what devices hold
+    times: bool = True  # it states when ops run
+    lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
+    paper: tuple[str, ...] = ()  # its suffixes that are drawn in style ``paper`` unless the user says otherwise
 
 
 class Format(Protocol):
@@ -142,11 +126,7 @@ def style_of(suffix: str, asked: str | None = None) -> str:
 
 
 def suffix_of(target: str) -> str:
-    """Find the longest known suffix of a file's name.
-
-    Raises:
-        InputError: no format has this suffix.
-    """
+    """Find the longest known suffix of a file's name (InputError: no format has this suffix)."""
     name, known = Path(target).name.lower(), formats()
     if found := [suffix for suffix in known if name.endswith(suffix)]:
         return max(found, key=len)
@@ -159,11 +139,7 @@ def suffix_of(target: str) -> str:
 
 
 def require_one(document: Document, suffix: str) -> Timeline:
-    """Take the timeline of a document that must have one only.
-
-    Raises:
-        InputError: the document has several.
-    """
+    """Take the timeline of a document that must have one only (InputError: the document has several)."""
     if len(document.timelines) > 1:
         raise InputError(f"{suffix} holds one schedule, not {len(document.timelines)}", "write each with ppsim run")
     return document.timelines[0]

@@ -16,11 +16,7 @@ TITLE = "workers by slowdown, over steps"
 
 
 def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
-    """Write the map as a picture.
-
-    Raises:
-        InputError: the suffix is none of a picture, or the file cannot be written.
-    """
+    """Write the map as a picture (InputError: the suffix is none of a picture, or the file cannot be written)."""
     if not abilities_of(suffix).figure:
         hint = "one of .svg .png .pdf; a page has it without --heat"
         raise InputError(f"a map of workers cannot be written as {suffix}", hint)

@@ -234,11 +234,7 @@ async def _read(request: Request, most: int, name: str) -> bytearray:
 
 
 def _fields(content: bytearray) -> dict[str, Any]:
-    """The fields that a request asks for.
-
-    Raises:
-        InputError: it is no JSON object.
-    """
+    """The fields that a request asks for (InputError: it is no JSON object)."""
     import orjson
 
     try:

@@ -17,16 +17,11 @@ POLL_S = 0.1
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that ends when its one file has been taken.
-
-    Attributes:
-        content: the file.
-        name: its name in the address.
-    """
+    """A server that ends when its one file has been taken."""
 
     request_queue_size = 128
-    content: bytes
-    name: str
+    content: bytes  # the file
+    name: str  # its name in the address
 
     def server_bind(self) -> None:
         """Bind without asking a name server what this machine is called, which may take its time."""

@@ -45,38 +45,23 @@ CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 @dataclass(frozen=True)
 class Beside:
-    """Messages and collectives of an execution, with their threads.
+    """Messages and collectives of an execution, with their threads."""
 
-    Attributes:
-        execution: the execution.
-        carrier: shape (compute ops,), the message that carries each op's result away, -1 for none.
-        thread: shape (messages,), of each message, in the process of the device it leaves.
-        names: device, thread and name of each thread that messages need.
-        collectives: indices into the lowered queues.
-    """
-
-    execution: Execution
-    carrier: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    names: list[tuple[int, int, str]]
-    collectives: NDArray[np.int64]
+    execution: Execution  # the execution
+    carrier: NDArray[np.int64]  # shape (compute ops,), the message that carries each op's result away, -1 for none
+    thread: NDArray[np.int64]  # shape (messages,), of each message, in the process of the device it leaves
+    names: list[tuple[int, int, str]]  # device, thread and name of each thread that messages need
+    collectives: NDArray[np.int64]  # indices into the lowered queues
 
 
 @dataclass(frozen=True)
 class Run:
-    """One timeline of the trace.
+    """One timeline of the trace."""
 
-    Attributes:
-        timeline: its ops.
-        beside: its messages and collectives, where known.
-        first_process: the number of device 0's process.
-        scale: microseconds per unit of its times.
-    """
-
-    timeline: Timeline
-    beside: Beside | None
-    first_process: int
-    scale: float
+    timeline: Timeline  # its ops
+    beside: Beside | None  # its messages and collectives, where known
+    first_process: int  # the number of device 0's process
+    scale: float  # microseconds per unit of its times
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
