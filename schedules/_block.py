@@ -69,11 +69,7 @@ class BlockFile:
 
 @cache
 def load_block(path: str) -> Family:
-    """Register the schedule of a block's file under the file's name.
-
-    Raises:
-        InputError: the file is no block; the message names the key and the line.
-    """
+    """Register a block's file under its name (InputError: it is no block; the message names the key and the line)."""
     stated = toml.read(path, BlockFile, SCHEMA, EXAMPLE)
     name = Path(path).stem
     chunks = Rule(f"{stated.chunks} stages per device, half as many as steps", lambda s: s.chunks == stated.chunks)

@@ -75,11 +75,7 @@ def schedule_from(
 
 
 def split_chunks(spec: str) -> tuple[str, int | None]:
-    """Split ``SOURCE:V`` into the source and V, which is None where it is not spelled.
-
-    Raises:
-        InputError: V is zero, or missing after the colon.
-    """
+    """Split ``SOURCE:V`` into source and V, None where it is not spelled (InputError: it is zero or missing)."""
     if spec.endswith(":") and "." not in spec:
         raise InputError(f"'{spec}' ends where the stages per device should come", f"{spec}2, or {spec[:-1]}")
     match = None if reads_ops(spec) else CHUNKS.fullmatch(spec)
@@ -173,11 +169,7 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 
 
 def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
-    """Refuse options of a shape that a file's schedule does not have.
-
-    Raises:
-        InputError: the file has other numbers, or takes no such option.
-    """
+    """Refuse options of a shape that a file's schedule does not have, or that it does not take (InputError)."""
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -257,11 +249,7 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
 
 
 def _text(row: str | Iterable[Any], most: int) -> str:
-    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a schedule file.
-
-    Raises:
-        InputError: more than ``most`` cells.
-    """
+    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a file (InputError: over ``most`` cells)."""
     cells = [row] if isinstance(row, str) else [str(cell) for cell in islice(row, most + 1)]
     if len(cells) > most:
         raise InputError(f"a row has more than {most} ops", "yield each op of a device once")

@@ -193,11 +193,7 @@ def generate(
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
-    """Take the rows that a generator yields, one per device.
-
-    Raises:
-        InputError: fewer rows than devices, or more; a generator that never ends is not run on.
-    """
+    """Take the rows that a generator yields, one per device (InputError: there are fewer, or more)."""
     taken = list(islice(rows, shape.devices + 1))
     if len(taken) != shape.devices:
         many = f"more than {shape.devices}" if len(taken) > shape.devices else len(taken)

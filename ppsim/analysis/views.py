@@ -57,11 +57,7 @@ def gap_before(idle: Idle, op: int) -> Gap | None:
 
 
 def find_op(schedule: Schedule, text: str) -> int:
-    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op.
-
-    Raises:
-        InputError: it is no label, or the schedule has no such op.
-    """
+    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op (InputError: the schedule has none)."""
     label = text.strip()
     if placed := AT_STAGE.fullmatch(label):
         label = f"{placed[3]}{placed[1]}{placed[2]}"

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 def compare_runs(
     request: Request, table: str, runs: Nearby, improve: bool, tasks: TaskOptions, show_progress: bool
 ) -> Against:
-    """Predict the runs of a table, corrected by measured ones; with ``improve`` plan each anew in the same model.
-
-    Raises:
-        InputError: no such table, or a row of it that cannot be read.
-    """
+    """Predict a table's runs, corrected by measured ones; ``improve`` plans each anew (InputError: a row is wrong)."""
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table
 

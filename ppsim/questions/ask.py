@@ -34,11 +34,7 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
 
 
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
-    """Find the option of each value that is there, by its name or a long spelling.
-
-    Raises:
-        InputError: no option has this name.
-    """
+    """Find the option of each value that is there, by its name or a long spelling (InputError: there is none)."""
     options = list_options(kind)
     known = {word: each for each in options for word in each.words}
     for word in values:
@@ -53,11 +49,7 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
 
 
 def read_value(declared: Option, value: Any) -> Any:
-    """Read a value of an option: a text as the command line does, anything else as its type takes it.
-
-    Raises:
-        InputError: the option cannot have it.
-    """
+    """Read a value: a text as the command line does, else as its type takes it (InputError: the option cannot)."""
     if declared.many:
         parts = value if isinstance(value, list | tuple) else (value,)
         return tuple(_read_one(declared, part) for part in parts)

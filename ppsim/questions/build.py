@@ -96,11 +96,7 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
 
 
 def parse_offload(text: str, chunks: int) -> float:
-    """Parse --offload: how many of a device's chunks leave it.
-
-    Raises:
-        InputError: it is none of N, all and a share, or more chunks than a device has.
-    """
+    """Parse --offload: how many of a device's chunks leave it (InputError: more than it has, or no number)."""
     if text == "all":
         return float(chunks)
     share = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)%", text, re.ASCII)
@@ -167,11 +163,7 @@ def stages_of(costs: CostOptions, *given: object) -> int | None:
 
 
 def layout_for(schedule: Schedule, text: str) -> Layout:
-    """Read the layout of a schedule's stages.
-
-    Raises:
-        InputError: it is none, Megatron refuses it, or it has another number of stages.
-    """
+    """Read the layout of a schedule's stages (InputError: none, one that Megatron refuses, or of other stages)."""
     from ppsim.schedules import families
     from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
@@ -374,22 +366,14 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
 
 
 def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
-    """Refuse a time that none of the schedules uses.
-
-    Raises:
-        InputError: the time of a kind of op, or of pairs, that no schedule has.
-    """
+    """Refuse a time that none of the schedules uses (InputError: of a kind of op, or of pairs, that none has)."""
     if schedules and any(getattr(costs, name) not in (None, ()) for name in TIMES):
         used = set[str]().union(*(times_used(schedule, costs) for schedule in schedules))
         refuse_unused(used, [schedule.name for schedule in schedules], costs)
 
 
 def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOptions) -> None:
-    """Refuse a time that is not among those used by the schedules of these names.
-
-    Raises:
-        InputError: the time of a kind of op, or of pairs, that no schedule has.
-    """
+    """Refuse a time that is not among those used by the schedules of these names (InputError)."""
     what = {
         "tb": "no full backward",
         "ti": "no I, and --tb gives its full backward",
@@ -467,11 +451,7 @@ def build_memory(
 
 
 def parse_cap(text: str, unit: str) -> int:
-    """Parse --cap in the unit of memory: bytes, or a whole number of activations.
-
-    Raises:
-        InputError: it is none, or has a unit where memory has none, or none where memory is in bytes.
-    """
+    """Parse --cap in memory's unit: bytes, or a number of activations (InputError: it is in the other, or in none)."""
     from ppsim.engine.memory.usage import BYTES
 
     cap, in_bytes = parse_size(text)

@@ -85,11 +85,7 @@ def inputs_of_cells(
 
 
 def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Yield each cell of the grid with its shape: devices as given, or stages divided by the stages of a device.
-
-    Raises:
-        InputError: --chunks with schedules that all state theirs.
-    """
+    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs)."""
     from ppsim.schedules import family_of, split_chunks
 
     families = {spec: family_of(spec) for spec in specs}

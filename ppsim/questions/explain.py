@@ -247,11 +247,7 @@ class Explained(Answer[ExplainRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def near(self) -> list[str]:
-        """What is said of the device and the op asked for; empty where none was.
-
-        Raises:
-            InputError: the run has no such device or op.
-        """
+        """What is said of the device and the op asked for, empty for none (InputError: there is no such one)."""
         from ppsim.analysis.views import device_lines, op_lines
 
         device = self.request.of_device

@@ -93,11 +93,7 @@ class Need:
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
-    """Find the format of every -o: as named, by its suffix, or json for standard output.
-
-    Raises:
-        InputError: no format has this suffix.
-    """
+    """Find the format of every -o: as named, by its suffix, or json for standard output (InputError: unknown)."""
     if not output:
         return []
     from ppsim.show.files.document import suffix_of

@@ -56,11 +56,7 @@ class ListRequest(Request):
 
 
 def answer(request: ListRequest) -> Schedules | Shelves | Description:
-    """List them, or explain the one that is named.
-
-    Raises:
-        InputError: no such schedule, several, or one beside what the library has.
-    """
+    """List them, or explain the one that is named (InputError: no such schedule, or several)."""
     if not (request.schedule.names or request.schedule.schedule):
         return Shelves(request) if request.shelves else Schedules(request)
     if request.shelves:

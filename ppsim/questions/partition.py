@@ -131,11 +131,7 @@ def answer(request: PartitionRequest) -> Partitioned:
 
 
 def _read(request: PartitionRequest) -> Asked:
-    """Count the layers to split, as --t-layer, --num-layers or the model says, and read what the model runs again.
-
-    Raises:
-        InputError: none says, or two disagree.
-    """
+    """Count the layers to split, and read what the model runs again (InputError: no option says, or two disagree)."""
     from ppsim.search.splits.splits import MOST_LAYERS
 
     spec, costs, said, again = request.schedule.spec, request.costs, dict[str, int](), 0.0

@@ -218,11 +218,7 @@ def _runs(anchors: Sequence[str], machine: Machine | None = None) -> Nearby:
 
 
 def make_task(request: PlanRequest) -> Task:
-    """Make what a search is for from options.
-
-    Raises:
-        InputError: an unknown model, cluster or schedule, or sizes that nothing fits.
-    """
+    """Make what a search is for from options (InputError: a name that is unknown, or sizes that nothing fits)."""
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_trained
     from ppsim.workload.plans.space import check_axes

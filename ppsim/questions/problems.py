@@ -104,11 +104,7 @@ def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
 
 
 def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
-    """Stages per device: as given, as the layout has them, or the placement's own.
-
-    Raises:
-        InputError: the placement has another number.
-    """
+    """Stages per device: as given, as the layout has them, or the placement's (InputError: it has another number)."""
     P, chunks, auto = search.devices or 1, search.chunks, search.placement == "auto"
     if costs.layout:
         from ppsim.workload.layout.layout import nearest_layout
@@ -165,11 +161,7 @@ def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
 
 
 def check_time_for(problems: list[Problem], time_limit: float) -> None:
-    """Refuse a size of which the time is not enough for a single schedule.
-
-    Raises:
-        PpsimError: on every placement; with the time that is.
-    """
+    """Refuse a size for whose first schedule the time is too short (PpsimError: with the time that is enough)."""
     ops = min(2 * problem.n_stages * problem.microbatches for problem in problems)
     if OP_S * ops > time_limit + LATE_S:
         seconds = int(np.ceil(OP_S * ops - LATE_S))

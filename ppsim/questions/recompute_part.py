@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def part_rules(schedule: Schedule, costs: CostOptions) -> list[str]:
-    """The rule of each stage; empty where no stage recomputes a part.
-
-    Raises:
-        InputError: rules of another number of stages, or a module that is none.
-    """
+    """The rule of each stage, empty for no parts (InputError: rules of other stages, or a module that is none)."""
     if not isinstance(costs.recompute, str) or not any(part in costs.recompute for part in PARTS):
         return []
     from ppsim.workload.model.parallel import MODULES

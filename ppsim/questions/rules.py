@@ -368,11 +368,7 @@ def list_refused(command: str) -> set[str]:
 
 
 def check_given(given: Given) -> None:
-    """Refuse options that would have no effect in this request.
-
-    Raises:
-        InputError: an option that another makes idle, that lacks another, or that is empty.
-    """
+    """Refuse options without effect in this request (InputError: another makes it idle or is missing; it is empty)."""
     _refuse_empty(given)
     _refuse_endless(given)
     for need in (*NEEDS, *rules_real.NEEDS):

@@ -18,11 +18,7 @@ SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
 def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
-    """Time one schedule by the model the options ask for; where it is refused, the row has the reason.
-
-    Raises:
-        UnknownSchedule: the spelling names no schedule.
-    """
+    """Time a schedule by the model the options ask for, or give the reason (UnknownSchedule: no such name)."""
     from ppsim.analysis.compare import Row
 
     try:

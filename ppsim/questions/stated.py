@@ -82,11 +82,7 @@ def read_whole(file: str, unit: str = "") -> RealRun | None:
 
 
 def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, unit: str = "") -> Draft:
-    """Read a schedule's file, or one iteration of a real run.
-
-    Raises:
-        InputError: an iteration is ``chosen``, and the file holds no real run.
-    """
+    """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it holds no run)."""
     from ppsim.inputs.drafts.read import read
     from ppsim.real.traces.read import shows_run
 

@@ -54,11 +54,7 @@ class Trained:
 
     @cached_property
     def described(self) -> Transformer | Model:
-        """The description: sizes with their training, or a model.
-
-        Raises:
-            InputError: no such model, or options beside a file that says how it is trained.
-        """
+        """Sizes with their training, or a model (InputError: no such model, or options beside a file that says all)."""
         from ppsim.workload.model.model import SCHEMA_OF_SIZES, library, read_trained
         from ppsim.workload.model.transformer import read_model
 
@@ -134,11 +130,7 @@ class Trained:
         return list(map(int, layers_of(found, schedule.n_stages)))
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """The share of a forward's products that modules have: of all layers, by what they compute.
-
-        Raises:
-            InputError: the model has none of them.
-        """
+        """The share of a forward's products that modules have, of all layers (InputError: the model has none)."""
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import Model, kinds_of
         from ppsim.workload.model.operators import layer_operators

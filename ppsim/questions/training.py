@@ -22,11 +22,7 @@ MOST_ROWS = 64
 
 
 def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
-    """Make the parallel layout that the options ask for; those that were not given are as in ``base``.
-
-    Raises:
-        InputError: a number that cannot be; the message names the option.
-    """
+    """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's name)."""
     from ppsim.base.toml import Refused
 
     try:
@@ -62,11 +58,7 @@ def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | 
 def machine_from(
     cluster: str, profile: str | None, model: Model, parallel: Parallel, layout: Layout | None = None
 ) -> Machine:
-    """Read --cluster, with the op times of --profile where it is given.
-
-    Raises:
-        InputError: no such cluster, or a profile that says nothing of this model on it.
-    """
+    """Read --cluster, with the op times of --profile if given (InputError: no such cluster, or not of this model)."""
     from ppsim.workload.hardware.hardware import read_machine
 
     machine = read_machine(cluster)

@@ -68,11 +68,7 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
-    """Read what a page asks of ``ppsim plan``.
-
-    Raises:
-        InputError: an option that a page may not give, or a value that it cannot have.
-    """
+    """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not give)."""
     return _asked(PlanPageRequest, fields)
 
 
@@ -222,11 +218,7 @@ class _Run:
 
 
 def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
-    """Read the times of a dropped file; None where it has none, and for a schedule's name.
-
-    Raises:
-        InputError: the shape asked for is not the file's.
-    """
+    """Read the times of a dropped file, None for what has none (InputError: the shape asked for is not its own)."""
     if family_of(source) is not None:
         return None
     stated = read_stated(source)

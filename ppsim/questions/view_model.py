@@ -59,11 +59,7 @@ def library_names() -> tuple[list[str], list[str]]:
 
 
 def price_of(options: ModelOptions, cluster: str) -> Callable[[Schedule], Costs]:
-    """Make the function that gives the costs of any schedule of the model, in ms.
-
-    Raises:
-        InputError: no such model or cluster; the function, for more stages than the model has layers.
-    """
+    """Make the function that prices schedules of the model, in ms (InputError: no such model, or too many stages)."""
     from ppsim.workload.cost.costs import stage_costs
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_trained
@@ -88,12 +84,7 @@ class Planner:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def page(self, request: PlanPageRequest) -> bytes:
-        """Search for plans.
-
-        Raises:
-            InputError: something is missing, or the search takes too long.
-            PpsimError: nothing fits; with what the command says.
-        """
+        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing fits)."""
         if missing := [name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None]:
             raise InputError(f"a plan needs {', '.join(missing)}", "choose a model and a cluster")
         line = command_line(Given.of(request))

@@ -98,11 +98,7 @@ class Run:
 
 
 def change_run(change: str, base: Run, given: Given) -> Timeline:
-    """Time the run with a change made.
-
-    Raises:
-        InputError: the change has an unknown key, a value that is none, or no effect.
-    """
+    """Time the run with a change made (InputError: an unknown key, a value that is none, or no effect)."""
     parts = [part.strip() for part in PART.split(change)]
     keys = _options()
     parts.sort(key=lambda part: not _of_shape(keys.get(part.partition("=")[0].strip())))
@@ -399,11 +395,7 @@ def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str,
 
 
 def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
-    """Refuse a change of costs that no op of the run reads.
-
-    Raises:
-        InputError: it changes a cost, and the time of no op or message.
-    """
+    """Refuse a change of costs that no op of the run reads (InputError: the time of no op or message changes)."""
     from ppsim.engine.detailed.links import parse_link
 
     schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")

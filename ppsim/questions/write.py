@@ -85,11 +85,7 @@ def _text(value: Any, option: Option) -> str:
 
 
 def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
-    """Find every -o with its format's suffix.
-
-    Raises:
-        InputError: an unknown format, a file that cannot be written, or the same one twice.
-    """
+    """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be written)."""
     for target in output.output:
         rehearse(target)
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]

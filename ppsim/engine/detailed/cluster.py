@@ -204,20 +204,12 @@ class Cluster:
 
 
 def read(path: str) -> Cluster:
-    """The cluster in a file.
-
-    Raises:
-        InputError: the file cannot be read or is not a cluster; the message names the line.
-    """
+    """The cluster in a file (InputError: it cannot be read or is no cluster; the message names the line)."""
     return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
 
 
 def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
-    """The network of a pipeline of ``devices`` devices on the cluster, with times in ``unit``.
-
-    Raises:
-        InputError: ``unit`` is not a unit of time.
-    """
+    """The network of ``devices`` devices on the cluster, times in ``unit`` (InputError: no unit of time)."""
     if unit not in MICROSECONDS:
         raise InputError(
             f"a cluster's times are in microseconds, and costs in {unit} have no length in time",

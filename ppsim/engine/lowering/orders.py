@@ -71,11 +71,7 @@ def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
 
 
 def order_as_torch(lowering: Lowering) -> Keys:
-    """Order ops by the turn at which torch's sweep over the devices takes each; its messages follow at once.
-
-    Raises:
-        Deadlock: the schedule cannot finish.
-    """
+    """Order ops by the turn of torch's sweep over the devices; messages follow at once (Deadlock: it cannot finish)."""
     queues, compute, position = lowering.queues, lowering.compute, lowering.position
     need = np.full(len(queues), NONE, np.int64)
     inside = compute.dependency >= 0

@@ -45,11 +45,7 @@ class Levels:
 
 
 def find_levels(schedule: Schedule) -> Levels:
-    """Find the order in which a schedule's ops can be timed, whatever they cost.
-
-    Raises:
-        Deadlock: the schedule cannot finish.
-    """
+    """Find the order in which ops can be timed, whatever they cost (Deadlock: the schedule cannot finish)."""
     most = max(schedule.n_stages, schedule.n_devices)
     ones = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE} if schedule.has_lanes else {}
     costs = Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages), others=ones)

@@ -285,11 +285,7 @@ class OpsInside:
 
 
 def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:
-    """Look inside all ops of a schedule; a pair has as many layers as the stage of its first op.
-
-    Raises:
-        InputError: as :func:`segment_costs`.
-    """
+    """Look inside all ops; a pair has as many layers as its first op's stage (InputError: as :func:`segment_costs`)."""
     letters = np.array(["F", "B", "I", "W", "F"])[schedule.kind].astype("U2")
     letters[schedule.first_of_pairs] = PAIR
     layers = _layers_of_stages(schedule, segments, per)[schedule.stage]
@@ -319,9 +315,5 @@ def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArr
 
 
 def read(path: str) -> Segments:
-    """Read segments from a TOML file.
-
-    Raises:
-        InputError: the file is missing, or states no segments; the message names the line.
-    """
+    """Read segments from a TOML file (InputError: it is missing, or states none; the message names the line)."""
     return toml.read(path, Segments, SCHEMA, EXAMPLE)

@@ -34,11 +34,7 @@ class CalibrationPlan:
 
 
 def check(plan: CalibrationPlan) -> None:
-    """Refuse a plan that cannot be measured.
-
-    Raises:
-        InputError: heads do not divide hidden, a count is out of range, or memory will not suffice.
-    """
+    """Refuse a plan that cannot be measured (InputError: a count out of range, odd heads, or too little memory)."""
     if plan.repeats < 1 or plan.warm_up < 0:
         raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
     if isinstance(plan.model, UserModule):

@@ -88,11 +88,7 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a folder that is removed after the block; torch makes its own in it and would never remove them.
-
-    Raises:
-        PpsimError: there is no place for one.
-    """
+    """Make a folder, with torch's own in it, that is removed after the block (PpsimError: there is no place)."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True)
     except OSError as error:

@@ -65,11 +65,7 @@ def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]]
 
 
 def backward_functions() -> tuple[Any, Any, Any]:
-    """Torch's own backwards: the full one, the one for the input, and the one for the weights.
-
-    Raises:
-        MissingDependency: this torch has none.
-    """
+    """Torch's own backwards: full, for the input, for the weights (MissingDependency: this torch has none)."""
     try:
         from torch.distributed.pipelining import _backward
     except ImportError as error:

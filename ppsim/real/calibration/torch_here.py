@@ -21,12 +21,7 @@ def torch_module() -> Any:
 
 
 def device_for(name: str) -> str:
-    """``cpu`` or ``cuda``: the device asked for, or for ``auto`` the best there is.
-
-    Raises:
-        MissingDependency: ``cuda`` was asked for and no GPU can be used.
-        InputError: any other name.
-    """
+    """``cpu`` or ``cuda``, for ``auto`` the best there is (MissingDependency: no GPU; InputError: any other name)."""
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"unknown device '{name}'", "auto, cpu or cuda")
     torch = torch_module()

@@ -42,11 +42,7 @@ class UserStage:
 
 
 def find_module(spec: str) -> UserModule:
-    """Find the function that ``FILE.py:FUNCTION`` names, running the file.
-
-    Raises:
-        InputError: no such file or function, or the file fails.
-    """
+    """Run the file of ``FILE.py:FUNCTION`` and find the function (InputError: neither is there, or it fails)."""
     path, _, function = spec.rpartition(":")
     if spec.endswith(".py"):
         path, function = spec, "stage"
@@ -58,11 +54,7 @@ def find_module(spec: str) -> UserModule:
 
 
 def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStage:
-    """Make one stage; with torch's seed set to its number before, so that it is the same in every process.
-
-    Raises:
-        InputError: the function fails, or returns something else than a module and an example input.
-    """
+    """Make a stage, torch's seed set to its number before (InputError: the function fails, or returns no module)."""
     import torch
 
     function = _load(of)
@@ -101,11 +93,7 @@ def input_of(stage: UserStage, first: bool) -> Any:
 
 
 def check_output(out: Any, last: bool, where: str) -> None:
-    """Refuse an output that cannot be sent, or that has no gradient.
-
-    Raises:
-        InputError: it is no tensor, or nothing in the stage can be trained.
-    """
+    """Refuse an output that cannot be sent, or has no gradient (InputError: no tensor, or nothing is trained)."""
     import torch
 
     if not isinstance(out, torch.Tensor):
@@ -129,11 +117,7 @@ def _load(of: UserModule) -> Callable[..., Any]:
 
 
 def _bundled(module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str) -> Any:
-    """Make a stage of several tensors one of a single tensor.
-
-    Raises:
-        InputError: one is no tensor, they have no dtype in common, or functions of the user's would get them.
-    """
+    """Make a stage of several tensors one of a single tensor (InputError: no dtype is common to them, or none is)."""
     import torch
 
     if any(kind in OWN_COMPUTE for kind in own):

@@ -17,11 +17,7 @@ ON_ALL = tuple(k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.D
 
 
 def refuse_beside(schedule: Schedule, *, timed: bool, own: bool) -> None:
-    """Refuse ops that a run cannot take: all but compute unless our ``own`` runner runs them on processors.
-
-    Raises:
-        InputError: the schedule holds one.
-    """
+    """Refuse ops that a run cannot take (InputError): all but compute unless our ``own`` runner has processors."""
     if not own:
         refuse_lanes(schedule, "a run by torch, of --module or on GPUs")
     elif timed:

@@ -35,11 +35,7 @@ def issued_share(run: Measured) -> float:
 
 
 def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
-    """Drop launch-bound repetitions; returns the runs and the number dropped by schedule.
-
-    Raises:
-        PpsimError: a schedule has no other repetition.
-    """
+    """Drop launch-bound repetitions; returns the rest, and how many each schedule lost (PpsimError: all of them)."""
     kept, left_out = [], {}
     for run in runs:
         bound = launch_bound(run)

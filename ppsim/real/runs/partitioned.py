@@ -152,11 +152,7 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
 
 
 def measure_alone(model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick) -> Alone:
-    """Measure ops inside one part, copies, and the slowdown by other busy parts, in a separate process.
-
-    Raises:
-        PpsimError: the process failed, died or hung.
-    """
+    """Measure ops inside one part, copies, and the slowdown by busy parts (PpsimError: its process failed)."""
     from ppsim.real.calibration.processes import ranks
 
     found: list[Alone] = []

@@ -108,11 +108,7 @@ KEYS = frozenset(
 
 
 def read_file(path: str) -> tuple[File, dict[str, Any]]:
-    """Read a record's file: what it holds, and its settings as they are.
-
-    Raises:
-        InputError: it cannot be read, or is no record; the message names the place.
-    """
+    """Read a record's file, and its settings as they are (InputError: it is none; the message names the place)."""
     text, source = read_text(path, HINT), f"'{name_of(path)}'"
     schema = decode(text, _Head, source, HINT, KEYS).schema
     if schema != SCHEMA:

@@ -197,11 +197,7 @@ class ComputingTasks:
         return self._held[entry.stage].ops.between.get(kind), f"{kind} of stage {entry.stage}"
 
     def run(self, entry: Any) -> None:
-        """Run an op, or both ops of a pair: one after the other, unless the user's stage has a function for both.
-
-        Raises:
-            InputError: the user's code fails.
-        """
+        """Run an op, or both of a pair in turn, unless a function of the user's takes both (InputError: it fails)."""
         first = entry.kind, (entry.stage, entry.microbatch)
         try:
             if not entry.second:

@@ -92,11 +92,7 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
-    """Refuse what torch's runtime cannot carry.
-
-    Raises:
-        InputError: a stage on two devices, or a message that is no number of float32.
-    """
+    """Refuse what torch cannot carry (InputError: a stage on two devices, a message that is no whole float32)."""
     for schedule in schedules:
         if schedule.placement.n_replicas > 1:
             raise InputError(

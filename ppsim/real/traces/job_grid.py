@@ -59,11 +59,7 @@ class Grid:
 
 
 def grid_of(table: OpTable, notes: list[str]) -> Grid:
-    """Fill in what columns leave out, and find each row's step and replica.
-
-    Raises:
-        InputError: an op without a microbatch or a stage.
-    """
+    """Fill in what columns leave out, and find each row's step and replica (InputError: nothing tells a stage)."""
     columns = dict(table.columns)
     computes = _COMPUTES[table.kind]
     if not table.has("device"):

@@ -36,11 +36,7 @@ def matches(text: str) -> bool:
 
 
 def refuse_unmarked(source: str, texts: Iterable[str]) -> None:
-    """Refuse torch.profiler's traces of what torch does not mark, with the way to record it.
-
-    Raises:
-        InputError: a text is a trace of torch.profiler.
-    """
+    """Refuse torch.profiler's traces that mark no op of a pipeline, and say how to record it (InputError)."""
     if any(is_profile(text) for text in texts):
         raise InputError(
             f"{source} is a trace of torch.profiler that marks no op of a pipeline: torch marks those of ScheduleGPipe "
@@ -56,11 +52,7 @@ def is_profile(text: str) -> bool:
 
 
 def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
-    """Read a run from the content of each process's trace by its path.
-
-    Raises:
-        InputError: a file is no trace, a process is missing, or processes share no whole step.
-    """
+    """Read a run from each process's trace by its path (InputError: no trace, or processes share no whole step)."""
     traces = [parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
     by_path = dict(zip(texts, traces, strict=True))
     steps, together = split_steps(by_path)

@@ -67,11 +67,7 @@ class RealRun:
         return int(np.argsort(self.makespans, kind="stable")[(len(self.iterations) - 1) // 2])
 
     def select(self, iteration: str) -> RealRun:
-        """Select iterations: ``median``, ``all``, a number, or a range of numbers such as ``4-20``.
-
-        Raises:
-            InputError: it is none of these, or the files hold no such iteration.
-        """
+        """Select iterations: ``median``, ``all``, a number, or a range such as ``4-20`` (InputError: there is none)."""
         if iteration == "all":
             return self
         if iteration == "median":

@@ -84,11 +84,7 @@ def matches(text: str) -> bool:
 
 
 def table_of(texts: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
-    """Make a table of ops, as CSV, of the spans in all files, and say what was taken for granted.
-
-    Raises:
-        InputError: a file is no export; a rank, a step or a microbatch is not told; several chunks on a device.
-    """
+    """Make a table of ops, as CSV, of all spans, and say what was assumed (InputError: no export, or not told)."""
     spans, attributes = defaultdict[str, list[Span]](list), dict[str, dict[str, int]]()
     for path, text in texts.items():
         for rank in _ranks(text, f"'{name_of(path)}'"):

@@ -13,11 +13,7 @@ UNKNOWN = -1
 
 
 def check_headers(source: str, files: Sequence[File]) -> None:
-    """Refuse files of several runs, and a run that lacks a process, where the recorder's headers tell.
-
-    Raises:
-        InputError: they are of two runs, or there is no file of a device.
-    """
+    """Refuse files that are, by the recorder's headers, of two runs or lack a device's (InputError)."""
     first = files[0]
     for file in files[1:]:
         runs = [each.header.get("run") for each in (first, file)]

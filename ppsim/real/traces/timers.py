@@ -48,11 +48,7 @@ def shows_timers(path: str) -> bool:
 
 
 def read_timers(path: str) -> list[Timer]:
-    """Read all timers of a log, in the order of their first reports.
-
-    Raises:
-        InputError: the file cannot be read, or no timer follows a report.
-    """
+    """Read all timers of a log, as they were first reported (InputError: it cannot be read, or holds no timer)."""
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
     name, in_report = "", False
     for line in _text(path).splitlines():

@@ -134,11 +134,7 @@ def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -
 
 
 def parse_trace(text: str, path: str, rank: int) -> Trace:
-    """Read one process's trace from the content of its file; ``rank`` where that does not tell its own.
-
-    Raises:
-        InputError: it is no trace, or has no span of a pipeline.
-    """
+    """Read a process's trace; ``rank`` where it does not tell its own (InputError: no trace of a pipeline)."""
     file = kineto_json.parse_file(text, path)
     rank = rank if file.distributed.rank is None else file.distributed.rank
     events = [event for event in file.events if event.ph == "X"]

@@ -111,11 +111,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
 
 
 def select_step(validation: Validation, step: str) -> Validation:
-    """Select steps of a traced run: ``median`` by makespan, a number, or a range such as 4-20; ``all`` keeps all.
-
-    Raises:
-        InputError: no step has that number.
-    """
+    """Select steps: ``median`` by makespan, a number, a range such as 4-20, or ``all`` (InputError: there is none)."""
     if step == "all":
         return validation
     named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}

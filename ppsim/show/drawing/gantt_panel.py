@@ -122,11 +122,7 @@ class Panel:
         return size, shown, texts
 
     def place_note(self, note: Note) -> tuple[float, int]:
-        """Find where a note stands in the picture: its time there, and its row.
-
-        Raises:
-            InputError: the chart has no such device, or does not show the time.
-        """
+        """Find a note's time and row in the picture (InputError: the chart has no such device or time)."""
         place = float(self.view.place(np.array([note.time]))[0])
         device = note.device - self.look.base
         first, last = self.look.window or (0.0, self.timeline.makespan)

@@ -20,11 +20,7 @@ ACTIONS = re.compile(rb",*\(?\d+[A-Z_]+\d*\s*[,;\r\n]")  # how torch's CSV begin
 
 
 def read_inputs(path: str) -> dict[str, Any]:
-    """Read the inputs that a file of ppsim carries: ``ppsim`` (version), ``command`` and, mostly, ``costs``.
-
-    Raises:
-        InputError: the file cannot be read, or carries none.
-    """
+    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs`` (InputError: none)."""
     data = read_bytes(path)
     if ACTIONS.match(data[:1000]):
         raise InputError(

@@ -15,11 +15,7 @@ from ppsim.show.files.writers import figure, html
 
 
 def check_suffix(suffix: str, heat: bool = False) -> None:
-    """Refuse a format that does not draw time against memory, or a heat map.
-
-    Raises:
-        InputError: the suffix is neither a picture's nor a page's.
-    """
+    """Refuse a format, no picture or page, that draws no time against memory and no heat map (InputError)."""
     able = figure.SUFFIXES if heat else (*figure.SUFFIXES, *html.SUFFIXES)
     if suffix not in able:
         what = "a heat map" if heat else "time against memory"

@@ -10,11 +10,7 @@ from ppsim.errors import InputError
 
 
 def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
-    """Copy a file into the folder of drops; the function copies it again if it changed: its name, how many changes.
-
-    Raises:
-        InputError: it cannot be read, or it is code, which a page does not run.
-    """
+    """Copy a file to the drops; the function returned does so again if it changed (InputError: unreadable, or code)."""
     if source.suffix == ".py":
         raise InputError(f"--watch {source} is code, which a page does not run", "ppsim run writes its ops as JSON")
     seen: list[tuple[int, int]] = []

@@ -185,11 +185,7 @@ def _idles(document: Document) -> list[Idle | None]:
 
 
 def _view(document: Document) -> dict[str, Any]:
-    """What the page shows first: a window of time, and what is picked out.
-
-    Raises:
-        InputError: a timeline has nothing there.
-    """
+    """What the page shows first: a window of time, and what is picked out (InputError: it shows nothing)."""
     look, highlight = document.look, document.look.highlight
     for timeline in document.timelines:
         view_of(timeline, look.window, look.fold)

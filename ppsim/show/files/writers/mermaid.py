@@ -38,11 +38,7 @@ BESIDE = 150  # pixels beside the bars
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One section per device, and one for each stream beside compute; bars named like ``2F0``; times as whole numbers.
-
-    Raises:
-        InputError: more ops than Mermaid can draw, or bars too short for its whole numbers.
-    """
+    """A section per device and stream, bars named like ``2F0``, whole times (InputError: too many, or too short)."""
     timeline = require_one(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
         raise InputError(
