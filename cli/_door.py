@@ -31,11 +31,7 @@ REFUSED_COMMANDS = {
 
 
 def admit(words: Sequence[str], source: str) -> Question:
-    """Hold a command that a file states to what files may state, and return it.
-
-    Args:
-        words: the name of a command, its arguments and options.
-        source: who states it, to begin the message with.
+    """Hold a command that a file states to what files may state, and return it; ``source`` says who states it.
 
     Raises:
         InputError: a command or an option that only a user may type; the message names it.

@@ -57,17 +57,10 @@ def find_fitting(
 ) -> list[Alternative]:
     """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer microbatches last.
 
-    Fewer microbatches are another batch, so they come last.
-
-    Every alternative was run through ``attempt``, with the options it names in place of those given.
-
-    Args:
-        request: what was asked for.
-        schedule: what it made, which does not fit.
-        cap: the most a device may hold.
-        attempt: runs a request; raises PpsimError where the command would refuse it.
-        per_stage: whether ``cap`` counts activations of one stage. With S stages instead of ``schedule``'s they are
-            smaller or larger, so the alternative names the cap that is as much memory.
+    Fewer microbatches are another batch, so they come last. Every alternative was run through ``attempt``, which raises
+    PpsimError where the command would refuse it, with the options it names in place of those given. With ``per_stage``,
+    ``cap`` counts activations of one stage; with other stages they are smaller or larger, so the alternative names the
+    cap that is as much memory.
     """
     P, V, M = schedule.n_devices, schedule.n_chunks, schedule.whole_microbatches
     source, spelled = split_chunks(request.spec)

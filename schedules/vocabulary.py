@@ -162,11 +162,9 @@ def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
 def _passes(forwards: Iterable[float], backwards: float, half: int, barriers: int) -> Iterator[tuple[float, Op]]:
     """The ops that no stage runs, each with the time that ops of stages before it start sooner than.
 
-    Args:
-        forwards: shape (microbatches,), when the last stage's forwards end.
-        backwards: when the first stage's last backward ends.
-        half: half as many as devices.
-        barriers: collectives that the gradient of the output layer's input takes.
+    ``forwards``, shape (microbatches,), are when the last stage's forwards end, ``backwards`` when the first stage's
+    last backward ends; ``half`` is half the devices, and the output layer's input's gradient takes ``barriers``
+    collectives.
     """
     ends = list(forwards)
     M, ahead, late = len(ends), half + 1, half + 3

@@ -45,11 +45,9 @@ class Slack:
 
 
 def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
-    """The slack of every op, by going through the ops from the last level to the first.
+    """The slack of every op, by going through the ops of the simple model from the last level to the first.
 
-    Args:
-        timeline: of the simple model, where messages only have a latency.
-        latencies: shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
+    ``latencies`` have shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
     """
     schedule, levels = timeline.schedule, find_levels(timeline.schedule)
     rows = len(levels.op) + 1
@@ -97,10 +95,7 @@ class Gain:
 def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None) -> list[Gain]:
     """The gain of every op kind on every stage, other kinds as a whole, and every link, each simulated; largest first.
 
-    Args:
-        schedule: what runs.
-        costs: what it costs.
-        time: the makespan under other costs, where another model than the simple one gives it.
+    ``time`` gives the makespan under other costs, where another model than the simple one does.
     """
     cases: list[tuple[str, Costs]] = []
     used, computing = np.zeros(costs.time.shape, bool), schedule.compute_only

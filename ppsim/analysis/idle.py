@@ -109,12 +109,7 @@ class _Segments(NamedTuple):
 
 
 def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
-    """Every idle instant of a timeline with its cause.
-
-    Args:
-        timeline: of the compute ops.
-        arrival: shape (ops,), when each op's input was on its device; see :func:`arrivals`.
-    """
+    """Every idle instant of a compute timeline with its cause; ``arrival`` is as of :func:`arrivals`, shape (ops,)."""
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))

@@ -9,46 +9,28 @@ MESSAGE = 1
 
 
 def attribute_gaps(
-    offsets: Any,
-    beside: Any,
-    chosen: Any,
-    need: Any,
-    start: Any,
-    end: Any,
-    arrival: Any,
-    ready: Any,
-    late: Any,
-    blame: Any,
-    runs: Any,
-    seg_op: Any,
-    seg_cause: Any,
-    seg_blamed: Any,
-    seg_start: Any,
-    seg_end: Any,
+    offsets: Any,  # where each device's queue begins
+    beside: Any,  # whether each op leaves its device idle
+    chosen: Any,  # of each op the one of its pair whose input arrives last; itself alone
+    need: Any,  # op whose result comes last to each op, -1 for none
+    start: Any,  # start of each op
+    end: Any,  # end of each op
+    arrival: Any,  # when the input of each op is on its device; anything for an op without one
+    ready: Any,  # the cause where an op before which the device is idle has its input
+    late: Any,  # the cause where an op that is waited for has its input and does not run
+    blame: Any,  # the op to blame for either
+    runs: Any,  # the cause where an op that is waited for runs
+    seg_op: Any,  # receives the op that waits
+    seg_cause: Any,  # receives the cause
+    seg_blamed: Any,  # receives the op that runs, is carried, or is ready
+    seg_start: Any,  # receives the start of the segment
+    seg_end: Any,  # receives its end
 ) -> int:
     """Split the idle time before every op into segments of one cause each; returns how many there are.
 
     A gap is walked backwards in time. At each instant the chain of inputs that the waiting op depends on has exactly
     one link that is not done: it is on its way, it is running, or it could run. Of several inputs that is the one that
     arrives last. With no room in the ``seg`` columns (length zero) the segments are only counted.
-
-    Args:
-        offsets: where each device's queue begins.
-        beside: whether each op leaves its device idle.
-        chosen: of each op the one of its pair whose input arrives last; itself alone.
-        need: op whose result comes last to each op, -1 for none.
-        start: start of each op.
-        end: end of each op.
-        arrival: when the input of each op is on its device; anything for an op without one.
-        ready: the cause where an op before which the device is idle has its input.
-        late: the cause where an op that is waited for has its input and does not run.
-        blame: the op to blame for either.
-        runs: the cause where an op that is waited for runs.
-        seg_op: receives the op that waits.
-        seg_cause: receives the cause.
-        seg_blamed: receives the op that runs, is carried, or is ready.
-        seg_start: receives the start of the segment.
-        seg_end: receives its end.
     """
     count = 0
     room = len(seg_op)

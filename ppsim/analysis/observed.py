@@ -36,11 +36,9 @@ class Observed:
 
 
 def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
-    """Read latencies, costs and what each op waited for off the times of a run.
+    """Read latencies, costs and what each op waited for off the times of a run's compute ops.
 
-    Args:
-        timeline: times of the compute ops.
-        received: shape (ops,), when each op's input was received, NaN where that is not known.
+    ``received`` has shape (ops,): when each op's input was received, NaN where that is not known.
     """
     schedule = timeline.schedule
     if schedule.has_lanes:
@@ -97,10 +95,7 @@ def _observe_streams(timeline: Timeline) -> Observed:
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
     """The median time of each kind and stage, with the host's time before it where its input was there early.
 
-    Args:
-        timeline: times of the compute ops.
-        arrival: shape (ops,), when each op's input was on its device.
-        links: shape (devices, devices), the latency of each link.
+    ``arrival``, shape (ops,), is when each op's input was on its device; ``links``, (devices, devices), are latencies.
     """
     schedule = timeline.schedule
     kind, stage = schedule.kind.astype(np.int64), schedule.stage

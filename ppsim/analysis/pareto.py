@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 
 def front(points: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Shape (n,): which points of two costs, such as (makespan, peak memory), no other point beats.
+    """Shape (n,): which points (n, 2) of two costs, such as (makespan, peak memory), no other point beats.
 
-    A point is beaten by one that is no worse in both costs and better in one; equal points stay together. A
-    cost that is not finite (a schedule that does not apply or does not fit) is never on the front.
-
-    Args:
-        points: shape (n, 2), less is better in both.
+    A point is beaten by one that is no worse in both costs and better in one; equal points stay together. A cost that
+    is not finite (a schedule that does not apply or does not fit) is never on the front.
     """
     cost = np.asarray(points, np.float64).reshape(-1, 2)
     known = np.flatnonzero(np.isfinite(cost).all(axis=1))

@@ -34,10 +34,7 @@ class Reordered:
 def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
     """Search an order of the microbatches with a smaller makespan: sorted ones first, then swaps of the best so far.
 
-    Args:
-        schedule: what runs.
-        costs: with factors of microbatches (``scale``).
-        seed: of the swaps tried; the same seed finds the same order.
+    ``costs`` have factors of microbatches (``scale``); the same ``seed`` of swaps finds the same order.
     """
     assert costs.scale is not None
     scale, slices = costs.scale, np.arange(schedule.n_slices)

@@ -46,14 +46,9 @@ def door_of(declared: Option) -> Door | None:
 def admit_value(
     declared: Option, value: Any, source: str, hint: str, may_read: MayRead = lambda door, text: False
 ) -> None:
-    """Hold a value that was not typed, or each of several, to what may be given.
+    """Hold a value that was not typed, or each of several, to what may be given; ``source`` says who states it.
 
-    Args:
-        declared: the option.
-        value: its value, a text or what is written as one.
-        source: who states it, to begin the message with.
-        hint: what to try.
-        may_read: whether an option with this door may hold this path of a file that is read.
+    ``may_read`` tells whether an option with this door may hold this path of a file that is read.
 
     Raises:
         InputError: only a user may give it; the message names the option.

@@ -21,16 +21,9 @@ LISTED = 40  # rows of its table
 def plan_page_of(
     task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], launch: Any, base: str, lead: str
 ) -> bytes:
-    """Make the page.
+    """Make the page: ``lost_by`` says why each found row lost, ``launch`` gives a row's launch flags by framework.
 
-    Args:
-        task: what was searched for.
-        found: what the search found.
-        inputs: how to make the page again.
-        lost_by: why each of the found rows lost.
-        launch: gives the launch flags of a row by framework.
-        base: the command that one plan's options complete.
-        lead: the best plan in words.
+    ``base`` is the command that one plan's options complete, ``lead`` the best plan in words.
     """
     from ppsim.show.files.plan_page import plan_page
     from ppsim.workload.plans.task import OUTCOMES

@@ -19,12 +19,7 @@ SHORT = 6  # digits of a time
 
 
 def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
-    """What ``plan_run.js`` times and draws.
-
-    Args:
-        task: what was searched for.
-        rows: the plans by their place on the page, those to carry first.
-    """
+    """What ``plan_run.js`` times and draws; of ``rows``, plans by their place on the page, the first come first."""
     from ppsim.workload.cost.costs import schedule_of, stage_costs
     from ppsim.workload.plans.by_speed import layout_of
     from ppsim.workload.plans.space import read_key

@@ -81,15 +81,7 @@ class SpaceOptions:
 def make_axes(
     model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Sequence[str] = (), who: str = ""
 ) -> Axes:
-    """Make the axes of a search from options.
-
-    Args:
-        model: the model.
-        machine: the cluster.
-        space: the options.
-        base: what the runs have in common.
-        able: the schedules that the software ``who`` has; empty: all.
-        who: the software.
+    """Make the axes of a search from options; ``able`` are the schedules that the software ``who`` has, empty for all.
 
     Raises:
         InputError: an unknown name, or none of the software's schedules.

@@ -42,26 +42,17 @@ class TimedRun:
 
 
 def time_runs(
-    specs: Sequence[str],
-    shape: ShapeOptions,
-    costs: CostOptions,
-    network: NetworkOptions,
-    typed: Sequence[str],
-    iteration: str = "median",
-    units: Mapping[str, str] = MappingProxyType({}),
+    specs: Sequence[str],  # spellings and files
+    shape: ShapeOptions,  # of the schedules that are spelled
+    costs: CostOptions,  # of what is simulated
+    network: NetworkOptions,  # of what is simulated
+    typed: Sequence[str],  # the options of costs and messages that were typed, to refuse where nothing is simulated
+    iteration: str = "median",  # which step of real runs
+    units: Mapping[str, str] = MappingProxyType({}),  # of the times of tables by file, where they do not tell their own
 ) -> list[TimedRun]:
     """Time every run: files that state their times as they are, all else simulated in the shape given.
 
     Without a shape, that of a file is taken for the schedule spelled beside it, and so are its times without costs.
-
-    Args:
-        specs: spellings and files.
-        shape: of the schedules that are spelled.
-        costs: of what is simulated.
-        network: of what is simulated.
-        typed: the options of costs and messages that were typed, to refuse where nothing is simulated.
-        iteration: which step of real runs.
-        units: of the times of tables by file, where they do not tell their own.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
@@ -100,12 +91,7 @@ def simulated_run(
 ) -> TimedRun:
     """Simulate a schedule and explain its idle time.
 
-    Args:
-        spec: its spelling.
-        schedule: what it spells.
-        costs: the cost options.
-        network: the options of messages.
-        shown: the costs that another run shows, which are taken for a schedule of as many stages.
+    Costs that another run has ``shown`` are taken for a schedule of as many stages.
     """
     from ppsim.analysis.idle import explain_run
 

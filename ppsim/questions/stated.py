@@ -45,12 +45,9 @@ def unit_option() -> Any:
 
 
 def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
-    """Read a real run, its schedule named as the family whose queues it followed.
+    """Read a real run, of a folder or files, its schedule named as the family whose queues it followed.
 
-    Args:
-        paths: a folder, or files.
-        schedule: which run of a record of several.
-        unit: of a table's times, where it does not tell its own.
+    ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does not tell its own.
     """
     from ppsim.real.traces.read import read_run
     from ppsim.schedules import recognise
@@ -116,11 +113,7 @@ class Stated:
 def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
 
-    Args:
-        spec: a folder, a file, or ``FILE:NAME`` for one run of a record of several.
-        iteration: which step of a real run.
-        schedule: which run of a record of several.
-        unit: of a table's times, where it does not tell its own.
+    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several, which ``schedule`` chooses too.
 
     Raises:
         InputError: the files show no whole run, or have no such iteration.

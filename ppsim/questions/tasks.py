@@ -77,13 +77,8 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iterator[Map]:
     """Open the results file and the workers; gives a map that runs what the file has not, each task by its key.
 
-    Args:
-        options: of the command line.
-        inputs: what all rows depend on, beside their keys.
-        processes: of this machine, without Dask.
-
-    Raises:
-        InputError: the results file is of other inputs; and what ``open_workers`` raises.
+    ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask. It raises what
+    :func:`open_results` and ``open_workers`` raise.
     """
     with open_results(options, inputs) as results, ExitStack() as stack:
 
@@ -110,9 +105,7 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
 def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
     """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much it keeps.
 
-    Args:
-        options: of the command line.
-        inputs: what all rows depend on, beside their keys.
+    ``inputs`` are what all rows depend on, beside their keys.
 
     Raises:
         InputError: the file cannot be read or written, or is of other inputs.
@@ -144,22 +137,14 @@ def _are(count: int) -> str:
 
 
 def finish_tasks(
-    function: Callable[[Task], Row],
-    tasks: Mapping[str, Task],
-    options: TaskOptions,
-    inputs: object,
-    report: Callable[[float, str], None],
-    here: Collection[str] = (),
+    function: Callable[[Task], Row],  # gives a task's row; see :class:`ppsim.base.workers.Workers`
+    tasks: Mapping[str, Task],  # by the key under which their rows are kept
+    options: TaskOptions,  # of the command line
+    inputs: object,  # what all rows depend on, beside their keys
+    report: Callable[[float, str], None],  # called with the share done and a key
+    here: Collection[str] = (),  # keys of tasks that run in this process in any case
 ) -> Mapping[str, Row]:
     """Run the tasks whose rows the results file has not, and return the rows of all by key.
-
-    Args:
-        function: gives a task's row; see :class:`ppsim.base.workers.Workers`.
-        tasks: by the key under which their rows are kept.
-        options: of the command line.
-        inputs: what all rows depend on, beside their keys.
-        report: called with the share done and a key.
-        here: keys of tasks that run in this process in any case.
 
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.

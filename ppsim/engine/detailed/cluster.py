@@ -287,25 +287,17 @@ def _positive(row: object, *keys: str) -> None:
 
 
 def network_from_options(
-    devices: int,
-    unit: str,
+    devices: int,  # P
+    unit: str,  # the costs' unit
     *,
-    p2p: str = "latency",
-    comm: Value = 0.0,
-    channel: str | None = None,
+    p2p: str = "latency",  # the mode
+    comm: Value = 0.0,  # latency of a message, where no cluster gives its links
+    channel: str | None = None,  # instead of the cluster's, or of ``direction``
+    # a cluster, or the path of its file; see :mod:`ppsim.engine.detailed.cluster`
     cluster: str | Cluster | None = None,
-    message: str | None = None,
+    message: str | None = None,  # size of a message, such as ``4MiB``, instead of the cluster's
 ) -> Network:
     """The network that a command's options ask for.
-
-    Args:
-        devices: P.
-        unit: the costs' unit.
-        p2p: the mode.
-        comm: latency of a message, where no cluster gives its links.
-        channel: instead of the cluster's, or of ``direction``.
-        cluster: a cluster, or the path of its file; see :mod:`ppsim.engine.detailed.cluster`.
-        message: size of a message, such as ``4MiB``, instead of the cluster's.
 
     Raises:
         InputError: an unknown mode or channel, a file that cannot be used, a message without a cluster, or a

@@ -29,14 +29,9 @@ def project_onto_compute(
     """Fill in the times of the compute ops; each is bound by the compute op before it, or by its input's producer.
 
     A receive bounds a start if its message arrived after the previous compute op ended, and no later than the start.
-
-    Args:
-        offsets: of the lowered queues.
-        ops: their columns after the run.
-        arrive: shape (messages,), the end of each receive.
-        producer: shape (messages,), the op whose result each message carries.
-        place: shape (ops,), room for each op's index among the compute ops.
-        compute: receives the results.
+    ``arrive`` has the end of each receive, ``producer`` the op whose result each message carries, both of shape
+    (messages,); ``place``, shape (ops,), is room for each op's index among the compute ops, and ``compute`` receives
+    the results.
     """
     kind, pair, message_of, start, end, bound = ops.kind, ops.pair, ops.message, ops.start, ops.end, ops.bound
     count = 0

@@ -18,12 +18,9 @@ def add_fsdp_ops(
 ) -> tuple[Schedule, NDArray[np.int64]]:
     """Return the schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
 
-    Args:
-        schedule: compute ops only.
-        unshard: how many stages of a device are gathered at once, 0 for no UNSHARD and RESHARD.
-        reduce_grad: whether REDUCE_GRAD follows the last B or W that a device runs of a stage, whatever its
-            microbatch; after the pair when it is part of one.
-        waits: whether WAIT_REDUCE_GRAD follows each REDUCE_GRAD.
+    ``unshard`` stages of a device are gathered at once, 0 for no UNSHARD and RESHARD. REDUCE_GRAD follows the last B or
+    W that a device runs of a stage, whatever its microbatch, after the pair when it is part of one; with ``waits`` a
+    WAIT_REDUCE_GRAD follows that.
     """
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:

@@ -68,27 +68,16 @@ def sweep(offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: I
 
 
 def merge(
-    offsets: Ints,
-    local: NDArray[Any],
-    sides: Ints,
-    device_of: Ids,
-    when: NDArray[Any],
-    head: Ints,
-    tail: Ints,
-    entry: Ints,
+    offsets: Ints,  # of the queues
+    local: NDArray[Any],  # key of each op; it never falls along a queue
+    sides: Ints,  # numbers of the sends and receives, in the order they are issued
+    device_of: Ids,  # the device of each of them
+    when: NDArray[Any],  # its key
+    head: Ints,  # where each device's queue begins
+    tail: Ints,  # where it begins with the messages in it
+    entry: Ints,  # receives, place by place, the number of an op or of a send or receive
 ) -> None:
-    """Merge sends and receives into the queues of their devices: each before the first op with a key not below its own.
-
-    Args:
-        offsets: of the queues.
-        local: key of each op; it never falls along a queue.
-        sides: numbers of the sends and receives, in the order they are issued.
-        device_of: the device of each of them.
-        when: its key.
-        head: where each device's queue begins.
-        tail: where it begins with the messages in it.
-        entry: receives, place by place, the number of an op or of a send or receive.
-    """
+    """Merge sends and receives into their devices' queues: each before the first op whose key is not below its own."""
     for at in range(len(sides)):
         device = device_of[at]
         key = when[at]

@@ -92,12 +92,7 @@ def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
 
 
 def match_inputs(queues: Queues, place: Place, scratch: Scratch, matching: Matching) -> tuple[int, int]:
-    """Match compute ops with their UNSHARDs and count their inputs.
-
-    Returns:
-        The number of local inputs that come later in their queue, or not at all, and the number of inputs from other
-        devices.
-    """
+    """Match compute ops with their UNSHARDs and count their inputs: local ones that are late or missing, and remote."""
     kind, stage, microbatch, pair, takes = queues.kind, queues.stage, queues.microbatch, queues.pair, place.takes
     at, gather, gathered = scratch.at, scratch.gather, matching.gathered
     gathers = len(gathered) > 0

@@ -48,14 +48,9 @@ class Keys(NamedTuple):
 
 
 def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
-    """Order ops and messages by time; at one time messages go first, so that no op holds up a receive.
+    """Order ops and messages by time, messages first at one time, so that no op holds up a receive (Deadlock: no end).
 
-    Args:
-        lowering: the schedule.
-        even_first: at one time even devices send before odd ones.
-
-    Raises:
-        Deadlock: the schedule cannot finish.
+    With ``even_first``, at one time even devices send before odd ones.
     """
     queues, compute, producer = lowering.queues, lowering.compute, lowering.producer
     timeline = simulate(compute, costs_for(compute, per="stage"))

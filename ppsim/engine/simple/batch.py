@@ -89,16 +89,10 @@ def _edges(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Floats | None = None) -> Floats:
-    """Compute the end of each row in each sample, bit for bit as ``simulate`` does.
+    """Compute the end of each row in each sample, bit for bit as ``simulate`` does; shape (rows, samples), row 0 zero.
 
-    Args:
-        levels: the schedule's order.
-        durations: shape (ops, samples), as :meth:`Costs.durations` gives them.
-        latencies: shape (ops, samples) or (ops, 1), 0 for ops that get no message.
-        earliest: shape (ops, samples), before which no op starts, or None.
-
-    Returns:
-        Shape (rows, samples), row 0 zero.
+    Durations, latencies (0 for ops that get no message) and ``earliest``, before which no op starts, have shape (ops,
+    samples); latencies may have one sample for all.
     """
     end = np.zeros((len(levels.op) + 1, durations.shape[1]))
     for (first, stop), parts in zip(pairwise(levels.bounds.tolist()), levels.parts, strict=True):
@@ -130,12 +124,7 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
     """Compute the makespan of each sample where devices need a gap before each op, shape (samples,).
 
     The first op of a device needs none. A gap is told as if the op before took longer, and its messages left earlier.
-
-    Args:
-        schedule: what runs.
-        durations: shape (samples, ops).
-        gaps: shape (ops,) or (samples, ops), before each op.
-        latencies: shape (samples, ops), of each op's input; 0 on the same device.
+    All have shape (samples, ops), gaps also (ops,); latencies are of each op's input, 0 on the same device.
 
     Raises:
         Deadlock: the schedule cannot finish.

@@ -82,11 +82,7 @@ def build_columns(
 
 
 def run_in_lists(columns: Columns) -> tuple[int, Columns]:
-    """Run the kernel in CPython over lists of the columns, which may hold integers of any length.
-
-    Returns:
-        How many ops ran, and the lists.
-    """
+    """Run the kernel in CPython over lists, of integers of any length; returns how many ops ran, and the lists."""
     lists: Any = Columns._make([column.tolist() for column in columns])
     return kernel.execute(lists), lists
 

@@ -219,18 +219,13 @@ def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]
 
 
 def run_streams(
-    stream: Sequence[int],
-    time: Sequence[float],
-    needs: Sequence[Sequence[int]],
+    stream: Sequence[int],  # 0 for compute, 1 for communication
+    time: Sequence[float],  # how long each takes alone
+    needs: Sequence[Sequence[int]],  # which others must have ended before each may start
+    # the shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
     """Run segments on two streams, each in the order given, and return their starts and ends.
-
-    Args:
-        stream: 0 for compute, 1 for communication.
-        time: how long each takes alone.
-        needs: which others must have ended before each may start.
-        slowed: the shares by which compute, and communication, take longer while the other runs.
 
     Returns:
         Two lists; -1 for segments that wait for each other in a circle.
@@ -254,13 +249,8 @@ def run_streams(
 def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device") -> Costs:
     """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where they have an order.
 
-    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs.
-
-    Args:
-        schedule: the schedule.
-        segments: one layer from inside, and how many there are.
-        comm: latency of a message.
-        per: what one number of layers is of: a device's 1/P share of the model, or with ``stage`` each stage.
+    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs. One number of
+    layers is ``per`` device's 1/P share of the model, or per stage.
 
     Raises:
         InputError: segments of another number of stages, or layers that do not divide over the stages of a device.

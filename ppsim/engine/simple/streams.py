@@ -34,16 +34,10 @@ def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
 def run_streams(
     schedule: Schedule, shared: int, durations: Floats, latencies: Floats
 ) -> Iterator[tuple[Floats, Indices]]:
-    """Yield the start of each op in each sample, and the op that set it.
+    """Yield the start of each op in each sample, and the op that set it (Deadlock: ops wait in a cycle, or for none).
 
-    Args:
-        schedule: what runs.
-        shared: devices that share a link to their host; 0 where each has its own.
-        durations: shape (ops, samples); of ops that start together the first one's counts.
-        latencies: shape (ops, samples), of each op's message.
-
-    Raises:
-        Deadlock: ops wait for each other in a cycle, or for one that no device runs.
+    ``shared`` devices share a link to their host; 0 where each has its own. Durations and latencies of each op's
+    message have shape (ops, samples); of ops that start together the first one's duration counts.
     """
     group, waits = groups_of(schedule), list_waits(schedule)
     missing = np.flatnonzero(waits.need == MISSING)

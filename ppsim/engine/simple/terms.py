@@ -72,14 +72,7 @@ class Waits:
 
 
 def measure_terms(schedule: Schedule, start: Times, end: Times, received: Times | None = None) -> Terms:
-    """Measure gaps and latencies.
-
-    Args:
-        schedule: what ran.
-        start: shape (iterations, ops).
-        end: likewise.
-        received: likewise, when each op's input was received, NaN where that is not known.
-    """
+    """Measure gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where it is not known."""
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]
     device_end = np.where(waits.before == NONE, -np.inf, end[:, waits.before])

@@ -60,15 +60,7 @@ class QueueEntry:
 
 
 def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
-    """Run every plan with our own runner; all plans have the same number of devices.
-
-    Returns:
-        As :func:`collect`.
-
-    Raises:
-        MissingDependency: torch is not installed.
-        PpsimError: a process died, hung or failed before one repetition was complete.
-    """
+    """Run every plan with our own runner, as :func:`collect` says; all plans have the same number of devices."""
     devices = plans[0].lowered.schedule.n_devices
     steps = isinstance(settings.model, UserModule)
     work = [[entries_of(plan, device, steps=steps) for plan in plans] for device in range(devices)]

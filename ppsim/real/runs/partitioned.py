@@ -50,12 +50,7 @@ class Alone:
 def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
     """Run every plan in one process, on the parts of its first GPU or one device after the other on its processor.
 
-    Returns:
-        As :func:`ppsim.real.runs.turns.collect`.
-
-    Raises:
-        MissingDependency: torch is not installed.
-        PpsimError: the process died, hung or failed before one repetition was complete.
+    Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
     """
     return collect(plans, settings, tick, _worker, [order_entries(plan) for plan in plans], list(plans), processes=1)
 

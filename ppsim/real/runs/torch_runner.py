@@ -60,14 +60,11 @@ class Job:
 def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
     """Run every plan in torch's runtime; all plans have the same number of devices.
 
-    Returns:
-        As :func:`ppsim.real.runs.turns.collect`.
+    Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
 
     Raises:
         InputError: torch cannot carry a plan's placement or message size.
         InvalidSchedule: torch would hang on it, or compute wrong gradients.
-        MissingDependency: torch is not installed.
-        PpsimError: a process died, hung or failed before one repetition was complete.
     """
     check([plan.lowered.compute for plan in plans], FLOAT_BYTES if settings.model else settings.message_bytes)
     with temporary_folder() as folder:

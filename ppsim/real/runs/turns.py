@@ -76,9 +76,12 @@ def collect(
 ) -> tuple[list[Measured], str]:
     """Run a worker in ``processes``, one per device by default, and gather the times of every repetition.
 
-    Returns:
-        The measurements, and why they are fewer than asked for, empty when they are not. Repetitions that all
-        processes completed are kept when one fails later, or the user interrupts.
+    Returns the measurements, and why they are fewer than asked for, empty when they are not. Repetitions that all
+    processes completed are kept when one fails later, or the user interrupts.
+
+    Raises:
+        MissingDependency: torch is not installed.
+        PpsimError: a process died, hung or failed before one repetition was complete.
     """
     try:
         import torch  # noqa: F401

@@ -170,13 +170,8 @@ def leave_out(
 ) -> tuple[Grid, Times, Times]:
     """Leave out replicas that are whole in few steps, and then steps in which one that is left is not whole.
 
-    Args:
-        grid: the rows.
-        start: shape (K, R, ops).
-        end: likewise.
-        whole: shape (K, R).
-        why: what is wrong with a replica in a step, by their places.
-        notes: what is said of it is added here.
+    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a step, by their
+    places.
 
     Raises:
         InputError: nothing is left.

@@ -84,12 +84,7 @@ def is_config(text: str) -> bool:
 
 
 def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> RealRun:
-    """Read a run.
-
-    Args:
-        source: what to call it.
-        texts: the content of each rank's file by its path, in the order of ranks.
-        config: the content of config.json, or None.
+    """Read a run of each rank's file by its path, in the order of ranks, and the content of config.json, or None.
 
     Raises:
         InputError: a file is none of these, ranks are missing, or no order of ops fits their times.

@@ -20,12 +20,9 @@ from ppsim.version import VERSION
 
 
 def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
-    """Make a profile from the files of a real run, or its folder.
+    """Make a profile from the files of a real run, or its folder; ``command`` is kept as the command line.
 
-    Args:
-        paths: a folder, or files.
-        command: the command line, for the record.
-        iteration: as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out the first of several.
+    ``iteration`` is as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out the first of several.
 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.

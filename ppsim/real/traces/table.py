@@ -87,12 +87,9 @@ def matches(data: bytes) -> bool:
 
 
 def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTable:
-    """Read the tables of one run: one file, or one for each of its processes.
+    """Read the tables of one run: one file, or one for each of its processes, their content by path.
 
-    Args:
-        source: what messages call them.
-        files: the content of each by its path.
-        unit: of the times of columns that do not name one; found where it is empty and no header tells.
+    ``unit`` is of times in columns that do not name one; found where it is empty and no header tells.
 
     Raises:
         InputError: a file is no table, a column is missing, or a value is none of its column's.

@@ -69,13 +69,9 @@ class CoreTimes:
 
 
 def share_cores(schedule: Schedule, sides: Sequence[NDArray[np.integer]], work: Work, cores: int) -> CoreTimes:
-    """Simulate devices that follow their queues and share cores.
+    """Simulate devices that follow their queues and share cores; ``work`` are durations without contention.
 
-    Args:
-        schedule: lowered queues.
-        sides: per message its send, its receive, and the op that needs it, -1 for none.
-        work: durations without contention.
-        cores: number of cores.
+    ``sides`` are per message its send, its receive, and the op that needs it, -1 for none.
     """
     n = len(schedule)
     times = CoreTimes(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(len(sides[0])))

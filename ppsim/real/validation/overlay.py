@@ -29,26 +29,16 @@ def check_suffix(suffix: str) -> None:
 
 
 def save_overlay(
-    validation: Validation,
-    record: Record,
-    target: str,
-    suffix: str,
-    style: str = "screen",
-    width: float = 6.75,
-    titles: Sequence[str] = (),
-    story: Story | None = None,
+    validation: Validation,  # what was compared
+    record: Record,  # what it was made from; its settings and provenance are embedded
+    target: str,  # the file's path
+    suffix: str,  # its format, one of :data:`SUFFIXES`
+    style: str = "screen",  # ``screen`` or ``paper``, for figures
+    width: float = 6.75,  # of a figure in inches
+    titles: Sequence[str] = (),  # one per schedule; by default their names
+    story: Story | None = None,  # what a page says of it
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
-
-    Args:
-        validation: what was compared.
-        record: what it was made from; its settings and provenance are embedded.
-        target: the file's path.
-        suffix: its format, one of :data:`SUFFIXES`.
-        style: ``screen`` or ``paper``, for figures.
-        width: of a figure in inches.
-        titles: one per schedule; by default their names.
-        story: what a page says of it.
 
     Raises:
         InputError: another format, an unknown style or width, or a path that cannot be written.

@@ -33,10 +33,7 @@ def find_middle(run: Measured) -> int:
 def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[Measured]]) -> list[Prediction]:
     """Predict every run of a record that shows calls and messages.
 
-    Args:
-        record: the measured runs.
-        names: the runs that costs are taken from.
-        used: for each run the runs of ``names`` but itself.
+    Costs are taken from the runs ``names``; ``used`` are for each run those but itself.
     """
     site = predict.site_of(record.settings)
     terms = {run.name: overheads_of(run, site) for run in record.runs}
@@ -99,12 +96,9 @@ def find_paces(runs: Sequence[Measured]) -> dict[str, Times]:
 
 
 def find_pace_beside(run: Measured, runs: Sequence[Measured], pace: Mapping[str, Times]) -> Times:
-    """Find the pace of the machine at each repetition of a run from other runs: before and after it, on average.
+    """Find the machine's pace at each repetition of a run from other runs: before and after it, on average.
 
-    Args:
-        run: the run.
-        runs: all runs in the order in which each round ran them.
-        pace: the pace of the other runs' repetitions, by their names.
+    ``runs`` are in the order in which each round ran them; ``pace`` is that of the others' repetitions, by name.
     """
     in_turn = [(turn, each) for turn in range(len(run.makespans)) for each in runs]
     known = [(at, float(pace[each.name][turn])) for at, (turn, each) in enumerate(in_turn) if each.name in pace]

@@ -35,11 +35,7 @@ from ppsim.real.validation.ops_only import measured_of
 def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
     """Make a record of the iterations of a run made elsewhere, without the first where there are more.
 
-    Args:
-        observed: the run, as its files show it.
-        schedule: the schedule that was run.
-        profile: costs of ops and messages alone; without one each iteration's costs come from the other ones.
-        command: the command line, for the record.
+    A profile has costs of ops and messages alone; without one each iteration's costs come from the other ones.
 
     Raises:
         InputError: a device is missing, or devices ran something else.

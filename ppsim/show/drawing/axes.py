@@ -20,13 +20,10 @@ ROW = 0.86  # of the height between two devices
 
 
 def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN) -> None:
-    """Draw a timeline into axes: a row per device from the top, the time across, in the unit of the costs.
+    """Draw a timeline into axes ``ax``: a row per device from the top, the time across, in the unit of the costs.
 
-    Args:
-        ax: where to draw; limits, ticks and labels are set and may be changed afterwards.
-        timeline: what to draw.
-        title: above the axes; empty for none.
-        look: its palette, window and number of the first device are used.
+    Limits, ticks and labels are set and may be changed afterwards; the title may be empty. Of the look, palette, window
+    and the first device's number are used.
     """
     from matplotlib.collections import PolyCollection
 

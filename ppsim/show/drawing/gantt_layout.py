@@ -188,13 +188,9 @@ def choose_labels(
 ) -> tuple[float, NDArray[np.bool_]]:
     """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
 
-    Args:
-        cells: the cells of one panel.
-        scale: points per unit of time.
-        row: height of a row in points.
-        largest: the figure's font size.
-        digits: characters of the longest label; by default the digits of the largest microbatch.
-        margin: points free beside a number, both sides together.
+    ``scale`` is points per unit of time, ``row`` a row's height and ``margin`` what is free beside a number, both sides
+    together, in points; ``largest`` is the figure's font size, ``digits`` the longest label's characters (the largest
+    microbatch's).
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
@@ -238,12 +234,8 @@ def border_width(width: float) -> float:
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
     """Height of a device's row in dots, or of several devices' where they outnumber the dots.
 
-    Args:
-        devices: devices of the largest panel.
-        rows: devices of all panels together; they share ``TALLEST`` inches at most.
-        labels: whether the cells are wide enough for numbers, which need a height too.
-        arrows: whether messages are drawn between the rows.
-        narrow: a figure for one column of text.
+    ``devices`` are the largest panel's, ``rows`` those of all together, which share ``TALLEST`` inches at most.
+    ``labels`` in cells and ``arrows`` between rows need a height too; ``narrow`` is a figure for one column of text.
     """
     tallest = ROW_OF_ARROWS if arrows else NARROW_ROW if narrow else ROW
     least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
@@ -299,16 +291,9 @@ def raster(
     """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to draw one by one.
 
     Each cell adds its colour where it begins and takes it away where it ends, shared between two pixels; the running
-    sum along a row is the exact mean over every pixel, at a cost that does not depend on the width of the cells.
-
-    Args:
-        cells: the cells of one panel.
-        devices: P; where it exceeds ``rows``, a row is the mean of several devices.
-        makespan: where the grey of the bubbles ends.
-        span: the time that the columns cover.
-        rows: height of the image.
-        columns: width of the image.
-        palette: the colours.
+    sum along a row is the exact mean over every pixel, at a cost that does not depend on the width of the cells. Where
+    ``devices`` exceed ``rows``, a row is the mean of several. The grey of bubbles ends at ``makespan``, the columns at
+    ``span``.
     """
     flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in _fills(palette)]
     grey = _rgb(palette.bubble)

@@ -37,19 +37,12 @@ class Entry:
 
 
 def legend_entries(
-    timelines: Sequence[Timeline],
-    bands: Collection[int] = (),
-    causes: Collection[str] = (),
-    palette: Palette = DEFAULT,
+    timelines: Sequence[Timeline],  # what is drawn
+    bands: Collection[int] = (),  # those drawn in the lane below each device
+    causes: Collection[str] = (),  # those that bubbles are coloured by; empty where all are grey
+    palette: Palette = DEFAULT,  # the colours
 ) -> list[Entry]:
-    """List what occurs in the timelines, in order.
-
-    Args:
-        timelines: what is drawn.
-        bands: those drawn in the lane below each device.
-        causes: those that bubbles are coloured by; empty where all are grey.
-        palette: the colours.
-    """
+    """List what occurs in the timelines, in order."""
     schedules = [timeline.schedule for timeline in timelines]
     long = (np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines)
     shown = {kind for counts in long for kind in np.flatnonzero(counts).tolist()}

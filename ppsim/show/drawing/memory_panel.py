@@ -42,28 +42,17 @@ def memory_height(curve: Curve | None, row: int) -> int:
 
 
 def draw_memory(
-    axes: Axes,
-    curve: Curve,
+    axes: Axes,  # what to draw on; its size must be final
+    curve: Curve,  # memory, or any count per device
     *,
-    span: float,
-    font: float,
-    cap: float | None = None,
-    top: float | None = None,
-    base: int = 0,
-    ramp: Ramp = DEFAULT.ramp,
+    span: float,  # where the time axis ends
+    font: float,  # size of its texts in points
+    cap: float | None = None,  # drawn as a line; the devices over it are named above the panel
+    top: float | None = None,  # the largest value of all panels that compare with this one; by default its own
+    base: int = 0,  # the number of the first device
+    ramp: Ramp = DEFAULT.ramp,  # colours of the first device, the last, and what lies between the least and the most
 ) -> None:
-    """Draw every device's memory onto axes whose x is time.
-
-    Args:
-        axes: what to draw on; its size must be final.
-        curve: memory, or any count per device.
-        span: where the time axis ends.
-        font: size of its texts in points.
-        cap: drawn as a line; the devices over it are named above the panel.
-        top: the largest value of all panels that compare with this one; by default its own.
-        base: the number of the first device.
-        ramp: colours of the first device, the last, and what lies between the least and the most.
-    """
+    """Draw every device's memory onto axes whose x is time."""
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])

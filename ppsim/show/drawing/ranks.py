@@ -23,26 +23,17 @@ ROW_IN, KEY_IN, FONT, POINTS = 0.55, 0.17, 6.0, 72
 
 
 def draw_ranks(
-    grid: NDArray[np.int64],
+    grid: NDArray[np.int64],  # shape (dp, pp, cp x tp), the ranks
+    # the first group of each kind, whose cells get its colour: its ranks, and what joins them
     groups: Mapping[str, tuple[Sequence[int], str]],
-    nodes: NDArray[np.int64],
-    out: IO[bytes],
-    suffix: str,
+    nodes: NDArray[np.int64],  # shaped as the grid, the node of each rank
+    out: IO[bytes],  # the file
+    suffix: str,  # svg, png or pdf
     *,
-    width: float,
-    inputs: Mapping[str, Any],
+    width: float,  # inches
+    inputs: Mapping[str, Any],  # embedded in the file
 ) -> None:
-    """Draw the ranks of a plan: boxes of replicas and pipeline devices, cells of ranks with their node.
-
-    Args:
-        grid: shape (dp, pp, cp x tp), the ranks.
-        groups: the first group of each kind, whose cells get its colour: its ranks, and what joins them.
-        nodes: shaped as the grid, the node of each rank.
-        out: the file.
-        suffix: svg, png or pdf.
-        width: inches.
-        inputs: embedded in the file.
-    """
+    """Draw the ranks of a plan: boxes of replicas and pipeline devices, cells of ranks with their node."""
     write_figure(lambda: _figure(grid, groups, nodes, width), out, suffix, title="ranks of a plan", inputs=inputs)
 
 

@@ -131,28 +131,17 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def gantt(
-    timeline: Timeline,
-    metrics: Metrics,
-    columns: int,
-    colour: bool,
-    encoding: str = "utf-8",
+    timeline: Timeline,  # what to draw
+    metrics: Metrics,  # its numbers
+    columns: int,  # of the terminal
+    colour: bool,  # whether cells have the colours of figures, and no letters
+    encoding: str = "utf-8",  # of the terminal
     *,
-    basic: bool = False,
-    marks: Marks | None = None,
-    lanes: bool = False,
+    basic: bool = False,  # without ``colour``, whether letters are on one of sixteen colours
+    marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
+    lanes: bool = False,  # whether what a device does beside compute has a line of its own below it
 ) -> Group:
-    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them.
-
-    Args:
-        timeline: what to draw.
-        metrics: its numbers.
-        columns: of the terminal.
-        colour: whether cells have the colours of figures, and no letters.
-        encoding: of the terminal.
-        basic: without ``colour``, whether letters are on one of sixteen colours.
-        marks: what devices wait for, to be drawn in their idle time.
-        lanes: whether what a device does beside compute has a line of its own below it.
-    """
+    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them."""
     beside = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
     schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)

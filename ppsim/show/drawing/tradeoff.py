@@ -55,15 +55,7 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
 
 
 def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = FONT) -> None:
-    """Draw the points and the front onto axes: time to the right, memory upwards, less of both is better.
-
-    Args:
-        axes: what to draw on; its size must be final.
-        found: the points.
-        time: label of the time axis.
-        memory: label of the memory axis.
-        font: size of its texts in points.
-    """
+    """Draw points and front onto axes of final size: time to the right, memory upwards, less of both is better."""
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
     best, groups = found.best, np.array([p.group for p in found.points])
     fronts = []

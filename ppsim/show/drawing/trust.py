@@ -35,9 +35,7 @@ POINTS = 72
 def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
     """Draw predicted steps over published ones with their ranges, and beside it the share of runs within an error.
 
-    Args:
-        rows: as :func:`ppsim.workload.plans.published.against` returns them; those with an ``error`` are drawn.
-        width: of the figure in inches.
+    Of ``rows``, as :func:`ppsim.workload.plans.published.against` returns them, those with an ``error`` are drawn.
     """
     from matplotlib.figure import Figure
 
@@ -127,12 +125,7 @@ def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
 
 
 def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
-    """Draw how makespans of schedules spread: a row and a shape each, with its median, p95 and p99, and no noise.
-
-    Args:
-        sampled: the schedules, all with the same unit, from the top.
-        width: of the figure in inches.
-    """
+    """Draw how makespans of schedules, of one unit, spread: a row and a shape each, with median, p95, p99, no noise."""
     from matplotlib.figure import Figure
 
     height = ABOVE + ROW * len(sampled) + BELOW + NOTE

@@ -12,20 +12,15 @@ from ppsim.show.files.page_parts import fill_page, looks_of, pack_bytes, read_sc
 
 
 def plan_page(
-    title: str,
+    title: str,  # of the page
+    # what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the head, and queues
+    # and costs of the listed plans
     facts: Mapping[str, Any],
-    outcomes: Sequence[tuple[str, int, str]],
+    outcomes: Sequence[tuple[str, int, str]],  # the candidates by how they came out: a name, how many, what it means
+    # the plans, fastest first, a list of each number; times in seconds, memory in GiB
     columns: Mapping[str, Sequence[Any]],
 ) -> bytes:
-    """Make the page.
-
-    Args:
-        title: of the page.
-        facts: what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the head, and
-            queues and costs of the listed plans.
-        outcomes: the candidates by how they came out: a name, how many, what it means.
-        columns: the plans, fastest first, a list of each number; times in seconds, memory in GiB.
-    """
+    """Make the page."""
     names = dict.fromkeys(name or "no pipeline" for name in columns["schedule"])
     data = {
         "schema": "ppsim.plans/1",

@@ -52,29 +52,21 @@ Changes = Callable[[], tuple[str, int]]  # brings a watched file up to date: its
 
 
 def make_app(
-    page: bytes,
-    show: Show,
-    folder: Path,
+    page: bytes,  # what ``/`` answers
+    show: Show,  # makes the document of the fields of a request; raises PpsimError for those that it refuses
+    folder: Path,  # where files that are dropped on the page are kept while the server runs
+    # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused, so that a
+    # page of another site cannot reach it by a name of its own
     hosts: frozenset[str],
     *,
+    # says why the first schedule takes its time, and what to try next; None for a page that does not ask
     tell: Tell | None = None,
-    plan: Plan | None = None,
+    plan: Plan | None = None,  # makes the page of plans for a model on a cluster; None for a page without them
+    # whether it may be asked for under every numeric address too, which no site can name as its own
     any_address: bool = False,
-    changes: Changes | None = None,
+    changes: Changes | None = None,  # of a file that is watched; None for none
 ) -> Starlette:
-    """Make the application.
-
-    Args:
-        page: what ``/`` answers.
-        show: makes the document of the fields of a request; raises PpsimError for those that it refuses.
-        folder: where files that are dropped on the page are kept while the server runs.
-        hosts: names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused,
-            so that a page of another site cannot reach it by a name of its own.
-        tell: says why the first schedule takes its time, and what to try next; None for a page that does not ask.
-        plan: makes the page of plans for a model on a cluster; None for a page without them.
-        changes: of a file that is watched; None for none.
-        any_address: whether it may be asked for under every numeric address too, which no site can name as its own.
-    """
+    """Make the application."""
     from starlette.applications import Starlette
     from starlette.responses import Response
     from starlette.routing import Route

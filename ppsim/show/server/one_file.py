@@ -38,16 +38,10 @@ def viewer_address(name: str, port: int = PORT) -> str:
 
 
 def hand_over(content: bytes, name: str, *, ready: Callable[[str], None], port: int = PORT) -> None:
-    """Serve a trace to Perfetto's viewer until it has been taken once.
+    """Serve a trace to Perfetto's viewer until it has been taken once (InputError: something else uses the port).
 
-    Args:
-        content: the file's bytes; gzipped ones are decompressed by the browser.
-        name: the name it is served under.
-        ready: called with the viewer's address when the file can be taken.
-        port: where it is served; the viewer's own rules allow 9001 only.
-
-    Raises:
-        InputError: something else uses the port.
+    The browser decompresses gzipped ``content``; ``ready`` is called with the viewer's address when the file can be
+    taken. The viewer's own rules allow port 9001 only.
     """
     try:
         server = _Server((HOST, port), _Handler)

@@ -32,26 +32,16 @@ ALWAYS = ("devices", "mb")
 
 
 def live_page(
-    document: Document,
-    fields: Mapping[str, Any],
-    schedules: Sequence[str],
-    searched: Sequence[str] = (),
-    models: Sequence[str] = (),
-    clusters: Sequence[str] = (),
+    document: Document,  # what ``fields`` ask for
+    fields: Mapping[str, Any],  # of the first request
+    schedules: Sequence[str],  # the names to choose from
+    searched: Sequence[str] = (),  # schedules whose orders are searched for, which the page asks for after all others
+    models: Sequence[str] = (),  # names of the library to choose from
+    clusters: Sequence[str] = (),  # likewise
     *,
-    watches: bool = False,
+    watches: bool = False,  # whether the page asks the server if the file has changed
 ) -> bytes:
-    """Make the page.
-
-    Args:
-        document: what ``fields`` ask for.
-        fields: of the first request.
-        schedules: the names to choose from.
-        searched: schedules whose orders are searched for, which the page asks for after all others.
-        models: names of the library to choose from.
-        clusters: likewise.
-        watches: whether the page asks the server if the file has changed.
-    """
+    """Make the page."""
     here = files(__package__)
     data = {
         "controls": CONTROLS,
