@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import count
+from itertools import count, pairwise
 from string import Template
 from typing import Any
 
@@ -22,6 +22,7 @@ from ppsim.show.drawing.palette import family_look
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
 PLAIN = 64  # values up to which a column stays a list
+MOST_STEPS, LEAST_USED = 255, 32  # steps that a table of numbers has, and how often one must occur
 
 
 def read_part(name: str) -> str:
@@ -115,11 +116,12 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
     return dump_json(dict(data)).replace(b"<", b"\\u003c")
 
 
-def compress_columns() -> tuple[Pack, Callable[[], dict[str, str]]]:
+def compress_columns(sums: bool) -> tuple[Pack, Callable[[], dict[str, Any]]]:
     """Return how a file's columns are packed, and what at last makes the table of numbers that they share.
 
     Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones
-    (starts, ends, messages and curves share most), which has differences of their bits; nothing is rounded.
+    (starts, ends, messages and curves share most). The table has ``sums`` as codes if the page's scripts can read them,
+    and the rest as differences of their bits; nothing is rounded.
     """
     numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
 
@@ -127,29 +129,63 @@ def compress_columns() -> tuple[Pack, Callable[[], dict[str, str]]]:
         if len(values) <= PLAIN:
             return values
         if values.dtype.kind != "f":
-            return {"type": "int32", "gzip": _gzip(values)}
+            return {"type": "int32", "gzip": _gzip_differences(values)}
         numbers.append(({"type": "place"}, values.astype(np.float64)))
         return numbers[-1][0]
 
-    def share() -> dict[str, str]:
-        table = np.unique(np.concatenate([np.empty(0), *(values for _, values in numbers)]))
+    def share() -> dict[str, Any]:
+        columns = [values for _, values in numbers]
+        table = np.unique(np.concatenate([np.empty(0), *columns]))
         for packed, values in numbers:
-            packed["gzip"] = _gzip(np.searchsorted(table, values))
-        return {
-            "type": "float64",
-            "gzip": pack_bytes(np.diff(table.astype("<f8").view("<u8"), prepend=np.uint64(0)).tobytes()),
-        }
+            packed["gzip"] = _gzip_differences(np.searchsorted(table, values))
+        codes, steps = _sums(table, columns if sums else [])
+        bits = table[codes == 0].astype("<f8").view("<u8")
+        rest = {"type": "float64", "gzip": pack_bytes(np.diff(bits, prepend=np.uint64(0)).tobytes())}
+        return rest | ({"codes": {"type": "code", "gzip": _gzip_planes(codes)}, "steps": steps} if len(steps) else {})
 
     return pack, share
+
+
+def _sums(table: NDArray[Any], columns: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Say which numbers of a sorted table are exactly an earlier one and a step: ends are, of starts and costs.
+
+    Returns:
+        Of each number 0, or how far back the earlier one is times 256, and the place of the step from 1 on; the steps.
+    """
+    pairs = [np.stack(pair, axis=1) for pair in pairwise(columns) if len(pair[0]) == len(pair[1])]
+    both = np.concatenate([np.empty((0, 2)), *pairs])
+    both = both[both[:, 0] < both[:, 1]]
+    start, end = both[np.argsort(both[:, 1], kind="stable")].T  # differences of small numbers are the more exact
+    rough = (end - start).astype(np.float32)
+    _, first, which, count = np.unique(rough, return_index=True, return_inverse=True, return_counts=True)
+    common = np.argsort(-count, kind="stable")[: min(MOST_STEPS, np.count_nonzero(count >= LEAST_USED))]
+    steps, step = (end - start)[first[common]], np.full(len(count), -1)
+    step[common] = np.arange(len(common))
+    to, back = np.searchsorted(table, end), np.searchsorted(table, end) - np.searchsorted(table, start)
+    exact = (step[which] >= 0) & (back < 1 << 22)
+    exact[exact] &= (start + steps[step[which]])[exact] == end[exact]
+    to, code = to[exact], (back * 256 + step[which] + 1)[exact]
+    order = np.lexsort((code, code % 256, to))  # of several, the commonest step
+    place, of = np.unique(to[order], return_index=True)
+    codes = np.zeros(len(table), np.int32)
+    codes[place] = code[order][of]
+    return codes, steps
 
 
 def encode_column(values: NDArray[Any]) -> Packed:
     """Pack a column for a page on this machine, where time counts and size does not."""
     if len(values) <= PLAIN:
         return values
-    kept = values if values.dtype.kind == "f" else values.astype("<i4")
+    kept = values.astype("<f8" if values.dtype.kind == "f" else "<i4")
     return {"type": kept.dtype.name, "raw": base64.b64encode(kept.tobytes()).decode()}
 
 
-def _gzip(values: NDArray[Any]) -> str:
-    return pack_bytes(np.diff(values.astype("<i4"), prepend=np.int32(0)).tobytes())
+def _gzip_differences(values: NDArray[Any]) -> str:
+    """Pack the differences between neighbours, small ones of either sign as small numbers."""
+    steps = np.diff(values.astype("<i4"), prepend=np.int32(0))
+    return _gzip_planes((steps << 1) ^ (steps >> 31))
+
+
+def _gzip_planes(codes: NDArray[Any]) -> str:
+    """Pack int32 with the lowest bytes of all first."""
+    return pack_bytes(codes.astype("<i4").view("u1").reshape(-1, 4).T.tobytes())

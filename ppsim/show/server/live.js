@@ -220,7 +220,7 @@ function keepOld(fields, slow) {
 function pin() {
   const [{ ops, offsets, makespan, title }] = TIMELINES;
   pinned = pinned ? null : { offsets, start: ops.start.slice(), end: ops.end.slice(), makespan, title };
-  $('pin').setAttribute('aria-pressed', Boolean(pinned));
+  press('pin', Boolean(pinned));
   comparePinned();
   draw();
 }
@@ -232,7 +232,7 @@ function comparePinned() {
   view.story = ghosts.length ? { ghosts, ghost: own, pinned: own, lit: null, outlines: false } : null;
   if (pinned) SPAN = Math.max(SPAN, pinned.makespan);
   const [{ makespan }] = TIMELINES;
-  $('pinned').textContent = pinned ? `${change(makespan / pinned.makespan - 1)} beside ${pinned.title} (${measured(pinned.makespan, REPORT.unit)})` : '';
+  $('pinned').textContent = pinned ? `${change(makespan / pinned.makespan - 1)} beside ${pinned.title} (${timed(pinned.makespan)})` : '';
 }
 
 async function showAnswer(answer, fields, slow) {

@@ -97,13 +97,14 @@ def page_of(*idles):
 
 
 def test_a_page_holds_every_segment_before_an_op():
-    """With the op that ends it, its cause, who is to blame and its length; what is left of a device's time is drain."""
+    """With the op that ends it, its cause, who is to blame and its length where another follows before the op."""
     idle = idle_of()
     document = Document((idle.timeline,), ("a",), idles=(idle,))
     data = contents(document, lambda column: column.tolist())
     waits, before = data["timelines"][0]["waits"], idle.op >= 0
     assert waits["op"] == idle.op[before].tolist()
-    assert waits["length"] == pytest.approx((idle.end - idle.start)[before].tolist())
+    lengths = (idle.end - idle.start)[before] * (np.append(np.diff(idle.op), 1)[before] == 0)
+    assert waits["length"] == pytest.approx(lengths.tolist())
     assert [data["looks"]["causes"][cause]["name"] for cause in waits["cause"]] == [
         NAMES[c] for c in idle.cause[before]
     ]

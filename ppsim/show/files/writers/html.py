@@ -81,6 +81,7 @@ PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many ru
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 FILM_SCRIPTS = ("report_film.js",)  # only in pages of a search
+PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
@@ -135,7 +136,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     idles = _idles(document)
     shared = None
     if pack is None:
-        pack, shared = compress_columns()
+        pack, shared = compress_columns(sums=bool(document.executions))
     found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
@@ -144,9 +145,9 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "legend": _legend(document, idles),
         "memory": bool(document.memory),
         "columns": [
-            {"key": column.key, "heading": column.heading, "meaning": column.meaning, "places": sorted(column.places)}
+            {"key": column.key, "heading": column.heading, "places": sorted(column.places & PLACES)}
             for column in columns.COLUMNS
-            if document.bounds or column.key not in ("bound", "gap")
+            if column.places & PLACES and (document.bounds or column.key not in ("bound", "gap"))
         ],
         "cap": _cap(document),
         "view": _view(document),
@@ -360,6 +361,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
             "note": column.note_on(metrics, shape),
         }
         for column in columns.COLUMNS
+        if column.places & PLACES
     }
 
 
@@ -390,7 +392,7 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
         "bandwidth": use.of_bandwidth,
         "offsets": use.curve.offsets,
         "time": pack(use.curve.time),
-        "value": pack(use.curve.value.astype(np.float32)),
+        "value": pack(use.curve.value.round(4)),
     }
 
 
@@ -412,11 +414,12 @@ def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
     """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
     idle = idle_in_row(idle)
+    last = np.diff(idle.op, append=-1) != 0  # before an op, where it ends
     columns: dict[str, NDArray[Any]] = {
         "op": idle.op,
         "cause": idle.cause,
         "blamed": idle.blamed,
-        "length": (idle.end - idle.start).astype(np.float32),
+        "length": np.where(last, 0, idle.end - idle.start).astype(np.float32),
     }
     return {name: pack(values) for name, values in columns.items()}
 

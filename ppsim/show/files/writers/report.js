@@ -18,6 +18,11 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+const bold = textContent => element('b', { textContent });
+
+/** Show a button as pressed or not. */
+const press = (id, on) => $(id).setAttribute('aria-pressed', on);
+
 /** The columns of numbers shown in a place. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
 
@@ -116,7 +121,7 @@ function sayPicked() {
   const [timeline] = TIMELINES;
   if (view.critical) {
     const cells = criticalPath(timeline);
-    return say(`Critical path: ${cells.length} ops in a row, ${measured(timeline.makespan, REPORT.unit)}`);
+    return say(`Critical path: ${cells.length} ops in a row, ${timed(timeline.makespan)}`);
   }
   if (!view.highlight) return folded ? sayFold(timeline) : say('');
   const { by, value } = view.highlight;
@@ -125,7 +130,7 @@ function sayPicked() {
   const first = ops.reduce((time, op) => Math.min(time, timeline.ops.start[op]), Infinity);
   const last = ops.reduce((time, op) => Math.max(time, timeline.ops.end[op]), 0);
   return say(`${by[0].toUpperCase()}${by.slice(1)} ${value}: ${ops.length} ops, the first starts at ${number(first)}, `
-    + `the last ends at ${measured(last, REPORT.unit)}`);
+    + `the last ends at ${timed(last)}`);
 }
 
 function themeNow() {
@@ -195,7 +200,7 @@ function pan(share) {
 /** Pick out a microbatch, device or stage, the critical path, or nothing; the address remembers the first three. */
 function pick(highlight, critical = false) {
   Object.assign(view, { highlight, critical, op: null });
-  $('critical').setAttribute('aria-pressed', critical);
+  press('critical', critical);
   const key = highlight && Object.keys(BY).find(name => BY[name] === highlight.by);
   try {
     history.replaceState(null, '', key ? `#${key}=${highlight.value}` : location.pathname + location.search);

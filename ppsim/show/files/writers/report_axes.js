@@ -8,7 +8,7 @@ const CENTRED = 'text-anchor="middle"';
 const AT_ITS_END = 'text-anchor="end"';
 
 const text = (x, y, size, colour, content, more = '') =>
-  `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
+  `<text x="${px(x)}" y="${px(y)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
 
 /** Round values from one number to another, at most so many: multiples of 1, 2 or 5 times a power of ten. */
 function ticks(from, to, most) {
@@ -31,7 +31,7 @@ function timeAxis(geometry, theme) {
     ticks(first, last, Math.max(1, Math.round(most * (last - first) * geometry.scale / plotWidth))));
   const places = found.map(([value]) => left + xOf(geometry, value));
   const labels = found.map(([, label], i) => text(places[i], bottom + 18, 12, theme.ink, label, CENTRED));
-  return `<path d="${places.map(x => `M${x.toFixed(1)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
+  return `<path d="${places.map(x => `M${px(x)} ${bottom}v4`).join('')}" stroke="${theme.muted}"/>`
     + labels.join('')
     + text(left + plotWidth / 2, bottom + 37, 12, theme.ink, `time (${escapeText(REPORT.unit)})`, CENTRED);
 }
@@ -50,9 +50,9 @@ function capLine(view, panel, geometry, theme) {
   const colour = LOOKS.highlight[+theme.dark];
   const over = cap.over[TIMELINES.indexOf(panel.timeline)];
   const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
-  return `<path class="cap" d="M0 ${at.toFixed(1)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
+  return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
     + ` stroke-dasharray="6 4"/>`
-    + `<text x="${geometry.plotWidth - 4}" y="${(at < 14 ? at + 12 : at - 4).toFixed(1)}" font-size="11" fill="${colour}" text-anchor="end"`
+    + `<text x="${geometry.plotWidth - 4}" y="${px(at < 14 ? at + 12 : at - 4)}" font-size="11" fill="${colour}" text-anchor="end"`
     + ` stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escapeText(label)}</text>`;
 }
 
@@ -62,7 +62,7 @@ function curveAxis(view, panel, geometry, theme) {
   return ticks(low, high, 5).map(([value, label]) => {
     const at = panel.curveTop + y(value);
     const colour = value === 0 && low < 0 ? theme.muted : theme.line;
-    return `<path d="M${left} ${at.toFixed(1)}h${plotWidth}" stroke="${colour}"/>`
+    return `<path d="M${left} ${px(at)}h${plotWidth}" stroke="${colour}"/>`
       + text(left - 6, at + 4.3, 12, theme.ink, label, AT_ITS_END);
   }).join('');
 }

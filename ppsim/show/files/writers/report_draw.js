@@ -4,6 +4,7 @@
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
 const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+const px = place => place.toFixed(1); // pixels, to a tenth
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */

@@ -41,7 +41,7 @@ function showStep(at) {
   const before = TIMELINES;
   TIMELINES = [frames[timeline]];
   const gap = value - bound > EPSILON * value ? `bound ${number(bound)}: at most ${percent(1 - bound / value)} from the best` : `bound ${number(bound)}: nothing is better, proved`;
-  $('film').querySelector('output').textContent = `step ${at + 1} of ${steps.length}, ${number(seconds)} s: ${TIMELINES[0].title} · ${objective} ${measured(value, REPORT.unit)} · ${gap}`;
+  $('film').querySelector('output').textContent = `step ${at + 1} of ${steps.length}, ${number(seconds)} s: ${TIMELINES[0].title} · ${objective} ${timed(value)} · ${gap}`;
   $('closing').querySelector('.now').setAttribute('d', `M${steps.length > 1 ? 100 * seconds / (steps.at(-1).seconds || 1) : 0} 0v100`);
   $('numbers').replaceChildren(cards(TIMELINES[0]));
   $('tables').replaceChildren(perDevice(TIMELINES[0]));

@@ -27,7 +27,7 @@ function stretches(from, to) {
 function toggleFold(on = !folded) {
   const [{ fold }] = TIMELINES;
   folded = on && fold ? { from: fold.until, until: fold.until + (fold.repeats - 1) * fold.period, gap: fold.period / 2 } : null;
-  $('fold').setAttribute('aria-pressed', folded !== null);
+  press('fold', folded !== null);
   view.range = [0, length() * 1.005];
   hideTip();
   draw();
@@ -46,7 +46,7 @@ function foldMarks({ timeline, top, height, row, linkTop, curve, curveTop, curve
   const blank = (y, high) => `<rect x="${right}" y="${y}" width="${end - right}" height="${high}" fill="${theme.page}"/>`;
   const dots = end - right < 8 ? [] : everyDevice(timeline.devices, textStep(row)).map(device =>
     text((right + end) / 2, top + (device + 0.5) * row + 3, 12, theme.ink, '…', CENTRED));
-  const bracket = right > left ? `<path d="M${left.toFixed(1)} ${top - 1}v-3H${right.toFixed(1)}v3" fill="none" stroke="${theme.ink}"/>`
+  const bracket = right > left ? `<path d="M${px(left)} ${top - 1}v-3H${px(right)}v3" fill="none" stroke="${theme.ink}"/>`
     + text((left + right) / 2, top - 8, 12, theme.ink, `× ${repeats}`, CENTRED) : '';
   return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '')
     + (linkTop ? blank(linkTop, timeline.links.names.length * LINK_ROW) : '') + dots.join('') + bracket;

@@ -97,7 +97,7 @@ const known = () => TIMELINES.some(timeline => timeline.waits);
 /** Colour bubbles by their cause, or all grey. */
 function toggleCauses() {
   view.causes = !view.causes;
-  $('causes').setAttribute('aria-pressed', view.causes);
+  press('causes', view.causes);
   showLegend();
   draw();
 }

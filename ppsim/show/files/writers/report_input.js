@@ -38,13 +38,13 @@ const hideTip = () => {
   $('tip').hidden = true;
   if (view.story) joinTwins(null);
 };
-const interval = (from, to) => `${number(from)} → ${number(to)} (${measured(to - from, REPORT.unit)})`;
+const interval = (from, to) => `${number(from)} → ${number(to)} (${timed(to - from)})`;
 
 function tellOp(timeline, op, x, y) {
   const { ops } = timeline;
   const cell = cellOf(timeline, op);
   const lines = membersOf(timeline, cell).flatMap(member => [
-    element('b', { textContent: labelOf(timeline, member) }),
+    bold(labelOf(timeline, member)),
     `  ${LOOKS.kinds[ops.kind[member]].name} · stage ${ops.stage[member]} · chunk ${ops.chunk[member]}`
       + ` · microbatch ${ops.microbatch[member]}\n`,
   ]);
@@ -63,7 +63,7 @@ function tellIdle(timeline, device, time, x, y) {
   const left = own ? '' : '\nnothing left to do';
   const why = next < stop
     ? `\nuntil ${nameOf(timeline, cellOf(timeline, next))}: ${reason(timeline, next).replace(/^device idle .* before it, /, '')}` : left;
-  tip(x, y, element('b', { textContent: 'idle' }), `  device ${device} · ${interval(from, to)}${why}${own}`);
+  tip(x, y, bold('idle'), `  device ${device} · ${interval(from, to)}${why}${own}`);
 }
 
 function tellCurve({ panel, device, time }, x, y) {
@@ -71,20 +71,21 @@ function tellCurve({ panel, device, time }, x, y) {
   if (curve.parts) return tellParts(panel, time, x, y);
   const devices = timeline.devices > LINES ? [device] : [...Array(timeline.devices).keys()];
   const values = devices.map(d => `device ${d}: ${measured(heldAt(curve, d, time), curve.unit)}`);
-  tip(x, y, element('b', { textContent: curve.name }), ` at ${measured(time, REPORT.unit)}\n${values.join('\n')}`);
+  tip(x, y, bold(curve.name), ` at ${timed(time)}\n${values.join('\n')}`);
 }
 
 function hover(event) {
+  const { clientX: x, clientY: y } = event;
   const at = event.buttons ? null : place(event);
   if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
-  if (at.link >= 0) return tellLink(at.panel.timeline, at.link, at.time, event.clientX, event.clientY);
-  if (at.curve) return tellCurve(at, event.clientX, event.clientY);
+  if (at.link >= 0) return tellLink(at.panel.timeline, at.link, at.time, x, y);
+  if (at.curve) return tellCurve(at, x, y);
   const message = at.panel.lane ? messageAt(at.panel, at.device, at.time, at.high) : -1;
-  if (message >= 0) return tellMessage(at.panel.timeline, message, event.clientX, event.clientY);
+  if (message >= 0) return tellMessage(at.panel.timeline, message, x, y);
   if (at.panel.lane && at.high > 1 - at.panel.lane) return hideTip();
   const op = opAt(at.panel.timeline, at.device, at.time);
-  if (op >= 0) return tellOp(at.panel.timeline, op, event.clientX, event.clientY);
-  return tellIdle(at.panel.timeline, at.device, at.time, event.clientX, event.clientY);
+  if (op >= 0) return tellOp(at.panel.timeline, op, x, y);
+  return tellIdle(at.panel.timeline, at.device, at.time, x, y);
 }
 
 /** Dragging moves the view, or selects with Shift; two fingers zoom; a press and release in one place is a click. */
@@ -303,7 +304,7 @@ async function showReport(kept = null) {
 
 async function start() {
   view.causes = REPORT.view.causes;
-  $('causes').setAttribute('aria-pressed', view.causes);
+  press('causes', view.causes);
   followTheme();
   await showReport();
   listen();

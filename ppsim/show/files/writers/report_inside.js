@@ -32,13 +32,13 @@ function insides(panel, geometry, { spans }, theme) {
         parts.get(fill).push(rectangle(panel, geometry, left, right, top + 0.02, top + high));
         const wide = (drawnAt(right) - drawnAt(left)) * geometry.scale;
         if (hidden(left, right) || size < 6 || wide < 0.62 * size * shape.name[i].length + 3) return;
-        const x = xOf(geometry, (left + right) / 2).toFixed(1);
-        const y = ((top + high / 2) * panel.row + 0.36 * size).toFixed(1);
+        const x = px(xOf(geometry, (left + right) / 2));
+        const y = px((top + high / 2) * panel.row + 0.36 * size);
         names.push(`<text x="${x}" y="${y}" fill="${LOOKS.kinds[shape.kind[i]].text[0]}">${escapeText(shape.name[i])}</text>`);
       });
     }
   });
   const paths = [...parts].map(([fill, path], i) =>
     `<path d="${path.join('')}" fill="${fill}"${i ? ` stroke="${theme.ink}" stroke-width="0.5" stroke-opacity="0.6"` : ''}/>`);
-  return `${paths.join('')}<g font-size="${size.toFixed(1)}" text-anchor="middle">${names.join('')}</g>`;
+  return `${paths.join('')}<g font-size="${px(size)}" text-anchor="middle">${names.join('')}</g>`;
 }

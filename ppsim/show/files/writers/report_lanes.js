@@ -57,7 +57,7 @@ function lanes(panel, geometry, view, theme) {
     if (dim || lane.microbatch[i] < 0 || size < 7 || wide < 0.62 * size * String(lane.microbatch[i]).length + 3) continue;
     const x = (xOf(geometry, lane.left[i]) + xOf(geometry, lane.right[i])) / 2;
     const y = (top + bottom) / 2 * panel.row + 0.36 * size;
-    numbers.push(`<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="${size.toFixed(1)}" text-anchor="middle"`
+    numbers.push(`<text x="${px(x)}" y="${px(y)}" font-size="${px(size)}" text-anchor="middle"`
       + ` fill="${LOOKS.lane_text[bands[place]]}">${lane.microbatch[i]}</text>`);
   }
   return parts.map(([lit, dimmed], place) => {
@@ -151,17 +151,17 @@ function tellMessage(timeline, i, x, y) {
   const { lane } = timeline;
   const [name, stage] = [['activation', 'gradient', 'parameters or gradients (FSDP)'][lane.band[i]], lane.stage[i]];
   const times = interval(lane.left[i], lane.right[i]);
-  if (!timeline.links) return tip(x, y, element('b', { textContent: LOOKS.kinds[lane.kind[i]].name }),
+  if (!timeline.links) return tip(x, y, bold(LOOKS.kinds[lane.kind[i]].name),
     `${stage < 0 ? '' : ` of stage ${stage}`} · microbatch ${lane.microbatch[i]}\ndevice ${lane.device[i]} · ${times}`);
   if (lane.microbatch[i] < 0)
-    return tip(x, y, element('b', { textContent: name }), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
+    return tip(x, y, bold(name), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
   const queued = lane.left[i] - Math.max(lane.posted[i], lane.awaited[i]);
   const waited = lane.awaited[i] - lane.posted[i];
   const facts = [`queued ${number(Math.max(0, queued))}`];
   if (waited > EPSILON) facts.push(`its receive was posted ${number(waited)} after its send`);
   if (lane.size[i]) facts.push(ofBytes(lane.size[i]));
   const route = `device ${lane.device[i]} → ${lane.target[i]} · ${times}`;
-  return tip(x, y, element('b', { textContent: name }),
+  return tip(x, y, bold(name),
     ` of stage ${stage} · microbatch ${lane.microbatch[i]}\n${route}\n${facts.join(' · ')}`);
 }
 
@@ -172,4 +172,12 @@ function hiddenMessages(geometry) {
   const count = hidden.reduce((sum, panel) => sum + panel.timeline.lane.left.length, 0);
   const shade = hidden.some(panel => panel.lane) ? 'the strip below each device shows how busy its links are; ' : '';
   return `${number(count)} messages: ${shade}zoom in to tell them apart`;
+}
+
+/** Numbers of which a code says how far back the one is that a step is added to; without a code they come from a list. */
+function sums(list, codes, steps) {
+  const all = new Float64Array(codes.length);
+  let next = 0;
+  codes.forEach((code, i) => { all[i] = code ? all[i - (code >> 8)] + steps[(code & 255) - 1] : list[next++]; });
+  return all;
 }

@@ -54,12 +54,12 @@ function linkNotes({ timeline, linkTop }, geometry, theme) {
 function tellLink(timeline, row, time, x, y) {
   const { links } = timeline;
   const use = percent(heldAt(links, row, time));
-  tip(x, y, element('b', { textContent: links.names[row] }), `  ${use} in use at ${measured(time, REPORT.unit)}\n`
+  tip(x, y, bold(links.names[row]), `  ${use} in use at ${timed(time)}\n`
     + `over the iteration ${links.notes[row].replace(',', ', messages at once at most')}`);
 }
 
 function toggleLinks() {
   view.links = !view.links;
-  $('links').setAttribute('aria-pressed', view.links);
+  press('links', view.links);
   draw();
 }

@@ -34,7 +34,7 @@ function mapAt(time) {
   const busy = running.filter(op => op >= 0).length;
   const carry = links.filter(link => carrying.has(link.dataset.link)).length;
   const said = time === null ? 'the whole iteration'
-    : `${measured(time, REPORT.unit)}: ${busy} of ${devices} devices compute, ${carry} of ${links.length} links carry a message`;
+    : `${timed(time)}: ${busy} of ${devices} devices compute, ${carry} of ${links.length} links carry a message`;
   $('moment-said').textContent = said;
   moment.value = time === null ? 0 : 1000 * time / timeline.makespan;
   moment.setAttribute('aria-valuetext', said);

@@ -35,9 +35,9 @@ function labels(panel, geometry, { spans }, choose) {
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
       const y = (device + middle) * row + 0.36 * size;
-      return `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}">${ops.microbatch[op]}</text>`;
+      return `<text x="${px(x)}" y="${px(y)}">${ops.microbatch[op]}</text>`;
     });
-    return `<g font-size="${size.toFixed(1)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;
+    return `<g font-size="${px(size)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;
   }).join('');
 }
 
@@ -48,7 +48,7 @@ function box(panel, geometry, op) {
   const width = Math.max(3, xOf(geometry, ops.end[op]) - x);
   const y = (ops.device[op] + inset(panel.row)) * panel.row;
   const height = panel.row * (1 - 2 * inset(panel.row) - panel.lane);
-  return `M${x.toFixed(1)} ${y.toFixed(1)}h${width.toFixed(1)}v${height.toFixed(1)}h${-width.toFixed(1)}z`;
+  return `M${px(x)} ${px(y)}h${px(width)}v${px(height)}h${px(-width)}z`;
 }
 
 const outline = (panel, geometry, op, colour, width) =>
@@ -68,7 +68,7 @@ function outlines(panel, geometry, view, choose, colour) {
     const down = +(ops.device[op] > ops.device[from]);
     const [x0, x1] = [xOf(geometry, ops.end[from]), xOf(geometry, ops.start[op])];
     const [y0, y1] = [(ops.device[from] + edges[down]) * row, (ops.device[op] + edges[1 - down]) * row];
-    return `${box(panel, geometry, op)}M${x0.toFixed(1)} ${y0.toFixed(1)}L${x1.toFixed(1)} ${y1.toFixed(1)}`;
+    return `${box(panel, geometry, op)}M${px(x0)} ${px(y0)}L${px(x1)} ${px(y1)}`;
   });
   const width = chosen.length > 300 ? 0.75 : 2;
   return `<path d="${parts.join('')}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
@@ -77,7 +77,7 @@ function outlines(panel, geometry, view, choose, colour) {
 /** Where a timeline ends, and by how much sooner or later than the baseline. */
 function endLine(panel, geometry, theme, index) {
   const x = xOf(geometry, panel.timeline.makespan);
-  const line = `<path d="M${x.toFixed(1)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
+  const line = `<path d="M${px(x)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
   if (index === panel.timeline.baseline || x > geometry.plotWidth - 64) return line;
   return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline));
 }
@@ -118,7 +118,7 @@ function curveNotes(view, panel, geometry, theme) {
   return heading + curve.peak.map((peak, device) => {
     const y = curveTop + (device + 0.5) * step;
     const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
-    const line = `<path d="M${x} ${y.toFixed(1)}h9" stroke="${colour}" stroke-width="2.5"/>`;
+    const line = `<path d="M${x} ${px(y)}h9" stroke="${colour}" stroke-width="2.5"/>`;
     const furthest = Number((-curve.least[device] > peak ? curve.least[device] : peak).toPrecision(3));
     const word = lowest(view.curve) < 0 ? '' : 'peak ';
     const note = geometry.narrow ? number(furthest) : `device ${device}: ${word}${number(furthest)}`;

@@ -13,6 +13,7 @@ function take(report) {
 
 take(JSON.parse(document.getElementById('ppsim-data').textContent));
 const { looks: LOOKS } = REPORT;
+const timed = time => measured(time, REPORT.unit);
 const EPSILON = 1e-9;
 const LETTERS = LOOKS.kinds.map(kind => kind.letter).join('');
 const OP = new RegExp(`^(\\d+)([${LETTERS}])(\\d+)$`, 'i'); // 2F5
@@ -31,17 +32,27 @@ async function inflate(base64) {
   return new Response(stream).arrayBuffer();
 }
 
+/** Unpack a column: a list, raw numbers, the bits of ascending ones, codes, or numbers as steps from one to the next. */
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
-  const Values = { float64: Float64Array, float32: Float32Array }[packed.type];
-  const bytes = packed.raw ? decode(packed.raw).buffer : await inflate(packed.gzip);
-  const values = new (Values ?? Int32Array)(bytes);
-  if (packed.raw) return values;
-  const whole = Values ? new BigInt64Array(bytes) : values; // a number's bits as one
-  for (let i = 1; i < whole.length; i++) whole[i] += whole[i - 1]; // differences between neighbours
-  if (packed.type !== 'place') return values;
-  const all = await SHARED;
-  return Float64Array.from(values, place => all[place]);
+  const { type, raw, gzip, codes, steps } = packed;
+  if (raw) return new (type === 'float64' ? Float64Array : Int32Array)(decode(raw).buffer);
+  const bytes = await inflate(gzip);
+  if (type === 'float64') {
+    const whole = new BigInt64Array(bytes);
+    for (let i = 1; i < whole.length; i++) whole[i] += whole[i - 1];
+    const list = new Float64Array(bytes);
+    return codes ? sums(list, await column(codes), steps) : list;
+  }
+  const [plane, size, all] = [new Uint8Array(bytes), bytes.byteLength / 4, type === 'place' && await SHARED];
+  const values = new (all ? Float64Array : Int32Array)(size);
+  let value = 0;
+  for (let i = 0; i < size; i++) { // the lowest bytes of all numbers come first
+    const code = plane[i] | plane[size + i] << 8 | plane[2 * size + i] << 16 | plane[3 * size + i] << 24;
+    value = type === 'code' ? code : value + (code >>> 1 ^ -(code & 1));
+    values[i] = all ? all[value] : value;
+  }
+  return values;
 }
 
 /** Unpack columns of a table in place, all if none are named. */

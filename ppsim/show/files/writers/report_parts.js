@@ -33,5 +33,5 @@ function tellParts({ curve, timeline }, time, x, y) {
   const lines = partsAt(curve, time).filter(([, amount]) => amount).reverse().map(([name, amount]) => `${name}: ${measured(amount, curve.unit)}`);
   const whole = measured(heldAt(curve, curve.parts.length - 1, time), curve.unit);
   const which = under.length ? `microbatches under way: ${under.length > 12 ? `${under.length}, ${under[0]} to ${under.at(-1)}` : under.join(', ')}` : 'no microbatch under way';
-  tip(x, y, element('b', { textContent: whole }), ` on device ${curve.device} at ${measured(time, REPORT.unit)}\n${[...lines, which].join('\n')}`);
+  tip(x, y, bold(whole), ` on device ${curve.device} at ${timed(time)}\n${[...lines, which].join('\n')}`);
 }

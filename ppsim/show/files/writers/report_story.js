@@ -101,7 +101,7 @@ function changesOf({ changes, ghosts }) {
 function aligned() {
   const select = element('select', { 'aria-label': 'Align the runs at' }, new Option('start', 0), new Option('first backward', 1), new Option('end', 2));
   const outlines = element('button', { type: 'button', textContent: 'outlines of A on B', 'aria-pressed': 'true' });
-  select.onchange = () => { align(+select.value); say(moved ? `B is drawn ${measured(Math.abs(moved), REPORT.unit)} ${moved > 0 ? 'later' : 'earlier'}` : ''); };
+  select.onchange = () => { align(+select.value); say(moved ? `B is drawn ${timed(Math.abs(moved))} ${moved > 0 ? 'later' : 'earlier'}` : ''); };
   outlines.onclick = () => {
     view.story.outlines = !view.story.outlines;
     outlines.setAttribute('aria-pressed', view.story.outlines);
@@ -146,7 +146,7 @@ function storyMarks(panel, geometry, theme, index) {
   if (outlines && index === 1) found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...TIMELINES[0].ops }, theme));
   if (ghost >= 0 && index === 0) {
     const other = ghosts[ghost];
-    const x = xOf(geometry, other.makespan).toFixed(1);
+    const x = px(xOf(geometry, other.makespan));
     found.push(outlinesOf(panel, geometry, other, theme), `<path d="M${x} 0v${panel.height}" stroke="${theme.ink}" stroke-width="1.5"/>`);
   }
   if (lit && panel.timeline.waits && lights) {
@@ -182,7 +182,7 @@ function joinTwins(pair) {
   const end = (index, op) => {
     const { timeline, top, row } = shown.panels[index];
     const x = shown.left + clamp(xOf(shown, (timeline.ops.start[op] + timeline.ops.end[op]) / 2), 0, shown.plotWidth);
-    return [x, top + (timeline.ops.device[op] + 0.5) * row].map(v => v.toFixed(1));
+    return [x, top + (timeline.ops.device[op] + 0.5) * row].map(px);
   };
   const [a, b] = [end(pair.index, pair.op), end(1 - pair.index, pair.twin)];
   const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
