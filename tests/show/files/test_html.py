@@ -68,7 +68,8 @@ def unpacked(column, data):
 
 def with_sums(rest, column, data):
     """The table of numbers: the rest, and the sums of earlier ones and steps."""
-    found, rest = [], iter(rest)
+    found: list[float] = []
+    rest = iter(rest)
     for code in unpacked(column["codes"], data) if "codes" in column else ():
         found.append(found[-(code >> 8)] + column["steps"][(code & 255) - 1] if code else next(rest))
     return np.array([*found, *rest])
@@ -103,7 +104,7 @@ def test_times_that_columns_share_stand_once(name, most):
     schedule = generate(name, devices=16, microbatches=64)
     shares = np.random.default_rng(1).uniform(0.9, 1.1, schedule.n_stages)
     tf, tb = shares, 1.9 * shares[::-1]
-    execution = execute(lower(schedule), costs_for(schedule, tf=tf, tb=tb), Network(alpha=0.013))
+    execution = execute(lower(schedule), costs_for(schedule, tf=tf.tolist(), tb=tb.tolist()), Network(alpha=0.013))
     out = io.BytesIO()
     write(Document((execution.compute,), (name,), {}, executions=(execution,)), out, ".html")
     data = data_of(out.getvalue().decode())
