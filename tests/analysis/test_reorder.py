@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppsim.analysis import reorder as module
 from ppsim.analysis.reorder import PATIENCE, TRIES, reorder
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
@@ -33,6 +34,20 @@ def test_a_bad_order_is_improved():
     costs = replace(costs_for(schedule), scale=parse_scale(["2,0.5,2,0.5,2,0.5,2,0.5"], 8))
     found = reorder(schedule, costs)
     assert found.after < 0.95 * found.before
+
+
+def test_sorted_orders_are_tried_first(monkeypatch):
+    """As given, rising, falling, and with the longest in the middle or at both ends."""
+    scale, rounds = np.array([[5.0, 1, 4, 2, 3]] * 5), list[list[list[float]]]()
+
+    def time(schedule, costs):
+        rounds.append([each.scale[0].tolist() for each in costs])
+        return np.ones(len(costs))
+
+    monkeypatch.setattr(module, "makespans", time)
+    reorder(schedule := generate("1f1b", devices=2, microbatches=5), replace(costs_for(schedule), scale=scale))
+    assert rounds[0] == [[5, 1, 4, 2, 3], [1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [1, 3, 5, 4, 2], [4, 2, 1, 3, 5]]
+    assert all(sum(a != b for a, b in zip(order, scale[0], strict=True)) == 2 for order in rounds[1])
 
 
 def test_equal_microbatches_stay_in_order():

@@ -24,13 +24,13 @@ DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
 NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)  # depths in shares of the one that a cap allows: the best ones are often there
 
-Knobs = tuple[float, float, float, tuple[int, int]]  # depth, slack, patience, whether the late stage's F and I go first
+Knobs = tuple[float, float, float, tuple[bool, bool]]  # depth, slack, patience, whether late stages' F and I go first
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write a schedule for each choice of the knobs that does not get stuck."""
     several = problem.n_stages > problem.n_devices
-    firsts = [(1, 1), (1, 0), (0, 1), (0, 0)] if several else [(1, 1)]
+    firsts = [(f, i) for f in (True, False) for i in (True, False)] if several else [(True, True)]
     yield from write_near_cap(problem)
     yield from _write_all(problem, product(DEPTHS, SLACKS, (1.0, 0.0), firsts))
 
@@ -40,7 +40,8 @@ def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
     held = problem.least_caps > 0
     share = float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf)) / problem.n_devices
     if share <= max(DEPTHS):
-        yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), ((1, 0), (1, 1))))
+        firsts = (True, False), (True, True)
+        yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), firsts))
 
 
 def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str, Queues]]:

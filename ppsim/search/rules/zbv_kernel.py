@@ -64,11 +64,11 @@ def arrival(t: VTables, kind: int, device: int) -> float:
 
 
 def next_w(t: VTables, device: int) -> int:
-    """Return the type of the W that waits longest on a device, -1 where none waits."""
+    """Return the type of the W that waits longest on a device, 0 where none waits."""
     P = len(t.now)
     done = t.ran[4 * P + device] + t.ran[5 * P + device]
     if t.ran[2 * P + device] + t.ran[3 * P + device] == done:
-        return -1
+        return 0
     return t.waiting[device * (len(t.end) // (2 * P)) + done]
 
 
@@ -107,11 +107,11 @@ def run_after_w(t: VTables, kind: int, device: int, fill: bool, most_approved: f
     if 0 <= device - 1 + 2 * (kind & 1) < P:
         here = arrival(t, kind, device)
         w = next_w(t, device)
-        while w >= 0 and here >= t.now[device] + t.time[w * P + device]:
+        while w and here >= t.now[device] + t.time[w * P + device]:
             run(t, w, device)
             w = next_w(t, device)
         room = max(t.most[0], most_approved - t.approved[device]) - t.bubble[device]
-        if fill and w >= 0 and here - t.now[device] > room:
+        if fill and w and here - t.now[device] > room:
             run(t, w, device)
     run(t, kind, device)
 
@@ -196,11 +196,11 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
             kind = choose_forward(t, device)
             if kind < 0:
                 continue
-            while t.memory[device] + t.held[kind * P + device] > t.limit[device] + SLACK and next_w(t, device) >= 0:
+            while t.memory[device] + t.held[kind * P + device] > t.limit[device] + SLACK and next_w(t, device):
                 run(t, next_w(t, device), device)
             run_after_w(t, kind, device, fill_forward, most_approved)
     for device in range(P):
-        while next_w(t, device) >= 0:
+        while next_w(t, device):
             run(t, next_w(t, device), device)
     return t.most[0]
 

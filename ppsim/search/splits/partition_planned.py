@@ -79,8 +79,9 @@ def partition_planned(
             bound_by_weights(search, MEANS, adds=False)
             near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
             first = next(near, None)
-            if first and not listed:
-                search.bound, start = max(search.bound, first[1]), min(start, first[0], key=take)
+            if first:
+                search.bound = max(search.bound, first[1])
+                start = start if listed else min(start, first[0], key=take)
             _climb(problem, take, start, search.until)
             for split, work in chain([first] if first else [], near):
                 best = min(found.values())

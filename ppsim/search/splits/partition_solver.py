@@ -21,7 +21,7 @@ from ppsim.search.splits.splits import Cut, Floats, SplitProblem
 # Steps of all weights together (of equal ones, the layers themselves), of the largest rate; the largest sum allowed.
 WEIGHT_STEPS, RATE_STEPS, MOST = 1 << 28, 1 << 28, 1 << 60
 MOST_DIGITS = 6  # of times that are counted as they are
-TOLERANCE, NEAR = 1e-6, 1e-5
+TOLERANCE = 1e-6
 LEAST_S = 0.05
 MORE = 3  # spare cuts for each split of the master
 ALONE = 10.0  # CP-SAT's units of work, about a second each
@@ -95,13 +95,13 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
         model.add_bool_or([~equal for equal in same])
     rates, constants = np.stack([cut.rate * unit for cut in search.cuts]), np.array([c.constant for c in search.cuts])
     exact = _find_step(np.append(rates, constants))
-    step, near = (exact, NEAR) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, 0)
+    step, whole = (exact, np.rint) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, np.floor)
     most = float((rates.max(axis=1) * (problem.until[-1] / unit) + constants).max()) / step
     if most > MOST:
         return None
     longest = model.new_int_var(int(search.bound / step), int((found[0][1] / step if found else most) + 1), "makespan")
-    whole, constants = np.floor(rates / step + near).astype(np.int64), np.floor(constants / step + near)
-    for rate, constant in zip(whole, constants.astype(np.int64).tolist(), strict=True):
+    steps = [whole(values / step).astype(np.int64) for values in (rates, constants)]
+    for rate, constant in zip(steps[0], steps[1].tolist(), strict=True):
         less = slack * int(rate.sum())
         model.add(longest >= sum(int(r) * w for r, w in zip(rate, weights, strict=True) if r) + constant - less)
     model.minimize(longest)
@@ -159,7 +159,7 @@ def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list
         return layers, max(float(problem.weights[0]), 1e-300), 0
     exact = _find_step(problem.until)
     step = exact or float(problem.until[-1]) / WEIGHT_STEPS
-    steps = np.floor(problem.until / step + (NEAR if exact else 0)).astype(np.int64)
+    steps = (np.rint if exact else np.floor)(problem.until / step).astype(np.int64)
     until: list[Any] = [0]
     for stage in range(S - 1):
         end = model.new_int_var(0, N, f"e{stage}")

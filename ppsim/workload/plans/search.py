@@ -72,7 +72,7 @@ def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: R
         chosen, left = able[:size], able[size:]
         size = min(2 * size, ROUND)
         # Neighbours share a schedule, which a worker keeps.
-        chosen.sort(key=lambda bound: (*bound.candidate[1:], bound.candidate.group))
+        chosen.sort(key=lambda bound: _schedule_of(bound.candidate))
         evaluate = Evaluate(task, limit)
         candidates = [bound.candidate for bound in chosen]
         rows: list[Row | None] = [None] * len(chosen)
@@ -90,6 +90,11 @@ def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: R
             found.rows = best_of(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
     found.least = exact or found.least
+
+
+def _schedule_of(candidate: Candidate) -> tuple[str, int, int, int]:
+    """What the queues of a candidate follow from, but for costs."""
+    return candidate.schedule, candidate.group.pp, candidate.vp, candidate.group.microbatches
 
 
 def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:

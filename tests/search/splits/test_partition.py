@@ -17,9 +17,10 @@ from ppsim.engine.memory.usage import curves, layer_model
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.splits import partition as search
-from ppsim.search.splits.partition import _least_near, partition
-from ppsim.search.splits.partition_planned import cuts_of_any_order, partition_planned
-from ppsim.search.splits.partition_solver import list_by_cuts
+from ppsim.search.splits import partition_planned as planned_search
+from ppsim.search.splits.partition import _least_near, _unevenness, partition
+from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
+from ppsim.search.splits.partition_solver import _find_step, list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
 from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, list_ends
 from ppsim.workload.layout.costs import LayerTimes, layout_costs
@@ -203,14 +204,38 @@ def test_a_split_that_the_caller_refuses_is_not_taken(monkeypatch):
         assert found.best[0][0] == 1
 
 
-def test_an_interrupt_keeps_the_best():
-    def interrupt(best: float, bound: float, timed: int) -> None:
-        raise KeyboardInterrupt
+def interrupt_after(count):
+    reports = itertools.count()
 
-    found = partition(problem_of(make("1f1b", 4, 1), LayerTimes(1.0, 0.0, 3.0), 60), report=interrupt)
-    assert found is not None
-    assert found.bound <= found.best[1]
-    assert found.timed > 0
+    def report(best, bound, timed):
+        if next(reports) >= count:
+            raise KeyboardInterrupt
+
+    return report
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "solver"])
+def test_an_interrupt_keeps_the_best_and_proves_no_more_than_is_true(listed, monkeypatch):
+    """Ctrl-C at any report: the bound is below the best of all splits, and only that is called optimal."""
+    monkeypatch.setattr(search, "FEWEST", 2)
+    problem = problem_of(make("1f1b", 3, 1), LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), 7, 0.1)
+    monkeypatch.setattr(search, "MOST_LISTED", problem.n_splits - (not listed))
+    monkeypatch.setattr(search, "_improve" if listed else "_list_all", None)
+    optimum, bounds = problem.makespans(list_ends(7, 3, 0)).min(), list[float]()
+    for last in (0, 1, 2, 4, 8, 99):
+        found = partition(problem, report=interrupt_after(last))
+        assert found is not None
+        assert found.bound <= optimum * (1 + 1e-9) <= found.best[1] * (1 + 2e-9)
+        assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
+        bounds.append(found.bound)
+    assert bounds == sorted(bounds)
+    assert bounds[0] < bounds[-1] == pytest.approx(optimum)
+
+
+def test_a_step_of_which_times_are_multiples_is_found():
+    """The largest of a third, a half or a whole of a power of ten; none of what no such step counts."""
+    asked = ([3.0, 0.0], [0.5, 2.0], [1 / 3, 1 / 2], [1.25, 0.1], [0.125], [np.pi])
+    assert [_find_step(np.array(times)) for times in asked] == [1, 1 / 2, 1 / 6, 1 / 20, 1 / 200, None]
 
 
 def test_of_equal_splits_the_most_even_comes_first():
@@ -218,6 +243,8 @@ def test_of_equal_splits_the_most_even_comes_first():
     found = partition(problem_of(make("1f1b", 3, 1), LayerTimes(1.0), 12))
     assert found is not None
     assert found.best[0] == (4, 4, 4)
+    problem = problem_of(make("1f1b", 3, 1), LayerTimes(1.0), 12)
+    assert _unevenness(problem, np.array([[4, 12], [8, 12]])) == pytest.approx([4e-12, 12e-12])  # too small to count
     assert [makespan for _, makespan in found.runner_ups] == sorted(makespan for _, makespan in found.runner_ups)
 
 
@@ -283,3 +310,32 @@ def test_a_split_whose_order_follows_its_costs_equals_brute_force():
     assert late is not None
     assert (late.status, late.best[0]) == ("feasible", (2, 2, 1))
     assert late.bound <= min(expected.values())
+
+
+@pytest.mark.parametrize("listed", [True, False, None], ids=["listed", "solver", "part of a list"])
+def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, monkeypatch):
+    """Ctrl-C at any split: the bound stays below the optimum, and rises to what the list has said of the next."""
+    times = LayerTimes([1.0, 0.4, 1.9, 1.3, 0.8], 0.3, 1.4)
+    problem = problem_of(make("zb-1p", 3, 1), times, 5, 0.3)
+
+    def price(split):
+        return layout_costs(build_layout(list(split), 3), times, 0.3)
+
+    def list_splits(search):
+        return itertools.islice(_in_order(search.problem, search.cuts), None if listed is False else 1)
+
+    monkeypatch.setattr(planned_search, "MOST_LISTED", problem.n_splits - (not listed))
+    monkeypatch.setattr(planned_search, "list_by_cuts", None if listed else list_splits)
+    ends = list_ends(5, 3, 0)
+    least = np.max([problem.bound_by(cut, ends) for cut in cuts_of_any_order(problem)], axis=0).min()
+    makespans = {split: simulate(problem.schedule, price(split)).makespan for split in map(tuple, all_splits(5, 3, 0))}
+    statuses, optimum = [], min(makespans.values())
+    for last in (0, 1, 2, 3, 5, 9, 99):
+        found = partition_planned(problem, makespans.__getitem__, price, [(0, 0, 5)], report=interrupt_after(last))
+        assert found is not None
+        assert found.bound >= least or last < 2
+        assert found.bound <= optimum * (1 + 1e-9)
+        assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
+        statuses.append(found.status)
+    assert statuses[0] == "feasible"
+    assert statuses[-1] == ("feasible" if listed is None else "optimal")

@@ -208,6 +208,108 @@ def test_latent_attention_compresses_queries_and_keys():
         assert cast[name] == gemm(*sizes, cast=4), name
 
 
+STATED = replace(DENSE, mixers=("mamba",), state_heads=8, state_dim=10, state_groups=2, state_size=6, conv=4)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "inward"), [("mamba", 40 + 52 + 4), ("delta", 40 + 52 + 8), ("kda", 52 + 4), ("linear", 40 + 52)]
+)
+def test_a_layer_with_a_state_works_on_chunks_of_its_tokens(mixer, inward):
+    """4 of 8 heads of 10 values are 40 a token, keys and queries of one group 12; gate, values, keys, steps go in.
+
+    In a chunk each of 48 tokens before meets 6 + 10 numbers, and 2 x 6 x 10 come from the state before, which is 60
+    numbers of 32 bits a head, written, passed on (read, written) and read. Kimi's gates pass a size of one head.
+    """
+    passed = 16 * T / 96 * 4 * 60
+    wanted = {
+        "state norm": moves(4 * L * H, 8 * L * H),
+        "state in": gemm(T, inward, H),
+        "convolution": moves(4 * T * 52, 8 * T * 52),
+        "state": (
+            FLASH,
+            [flops := 2 * T * 4 * (48 * 16 + 120), 2.5 * flops, 0],
+            [moved := 2 * T * (2 * 40 + 12), 2.5 * moved, 0],
+            [passed, 2 * passed, 0],
+            [4, 8, 0],
+        ),
+        "gate and norm": moves(6 * T * 40, 10 * T * 40, 2),
+        "state out": gemm(T, H, 40),
+        "state residual": moves(6 * L * H, 4 * L * H),
+    }
+    if mixer == "kda":
+        wanted |= {"gates down": gemm(T, 20, H), "gates up": gemm(T, 6 + 40, 10)}
+    found = layer_operators(STATED, PLAIN, Layer(mixer, "none"))
+    check(found, wanted)
+    assert found.size[:, found.names.index("state")].tolist() == [48, 96, 8]
+    plain = table(layer_operators(replace(STATED, conv=0, seq=4 * 96), PLAIN, Layer(mixer, "none")))
+    assert "convolution" not in plain
+    assert plain["state"][1][0] == 2 * 4 * T * 4 * (128 / 2 * 16 + 120)
+
+
+INDEXED = replace(LATENT, v_dim=18, mixers=("sparse",), index_heads=3, index_dim=5, index_top_k=8)
+SHORT = replace(DENSE, mixers=("csa", "hca"), csa=4, hca=8, window=16, q_lora=20, o_lora=12, o_groups=2,
+                index_heads=3, index_dim=5, index_top_k=8)  # fmt: skip
+
+
+def indexer(keys, width, cast, unit):
+    """Each of 72 tokens' 3 heads of 5 numbers meets all keys, with a weight a head; scores of half are read twice."""
+    flops, moved = L * keys * 3 * 6, 4 * L * 15
+    return {
+        "indexer queries": gemm(L, 15, 20, cast=cast, unit=unit),
+        "indexer key and weights": gemm(L, width, H, cast=cast, unit=unit),
+        "indexer scores": (FLASH, [flops, 2 * flops, 0], [moved, 2 * moved, 0], [0] * 3, [1, 2, 0]),
+        "top tokens": moves(4 * L * keys / 2, 0, 2),
+    }
+
+
+def test_an_indexer_scores_all_keys():
+    found = layer_operators(INDEXED, replace(PLAIN, precision="fp8"), Layer("sparse", "none"))
+    assert table(found).items() >= indexer(96, 5 + 3, 4, GEMM).items()
+    assert found.size[:, found.names.index("indexer scores")].tolist() == [48, 96, 5]
+
+
+@pytest.mark.parametrize(("mixer", "wide"), [("csa", 40), ("hca", 20)])
+def test_keys_of_several_tokens_are_weighted_sums(mixer, wide):
+    """Of two products, in 16 bits whatever the rest is in; all heads share one key, and outputs pass a smaller size."""
+    wanted = {
+        "attention norm": moves(4 * L * H, 8 * L * H),
+        "query down": gemm(L, 20, H, cast=4),
+        "query up": gemm(T, 40, 20, cast=4),
+        "key and value": gemm(L, 10, H, cast=4),
+        "positions": moves(4 * T * 5 * 10, 4 * T * 5 * 10),
+        "keys of several tokens": gemm(L, wide, H, unit=WIDE),
+        "weighted keys": moves(8 * L * wide, 16 * L * wide, 4),
+        "attention": flash(2 * T * attended_tokens(SHORT, mixer) * 4 * 20, 2 * T * (4 * 20 + 1 * 20)),
+        "attention output down": gemm(T, 12, 40, cast=4),
+        "attention output": gemm(T, H, 12, cast=4),
+        "attention residual": moves(6 * L * H, 4 * L * H),
+    }
+    wanted |= indexer(96 / 4, 4 * 5 + 3, 0, WIDE) if mixer == "csa" else {}
+    check(layer_operators(SHORT, replace(PLAIN, precision="fp8"), Layer(mixer, "none")), wanted)
+
+
+def test_hidden_states_beside_each_other_are_mixed_before_each_part():
+    """Weights of 4 states for their sum, and of each new one, from all four; 18 of them move in 32 bits."""
+    part = {"stream weights": gemm(L, 24, 4 * H, unit=WIDE), "streams": moves(18 * 4 * L * H, 36 * 4 * L * H, 4)}
+    wide, alone = replace(DENSE, streams=4), replace(PLAIN, tp=1, sequence_parallel=False)
+    for layer, own in ((Layer(mlp="none"), ATTENTION), (Layer("none"), MLP)):
+        check(layer_operators(wide, PLAIN, layer), own | part)
+    assert layer_operators(wide, PLAIN, Layer()).names.count("streams") == 2
+    assert table(layer_operators(wide, alone, Layer()))["streams"] == moves(18 * 4 * T * H, 36 * 4 * T * H, 4)
+
+
+def test_gates_of_attention_are_made_with_its_queries():
+    gated = ATTENTION | {"query, key, value": gemm(T, 100, H), "activation": moves(6 * T * 40, 10 * T * 40)}
+    check(layer_operators(replace(DENSE, attention_gate=True), PLAIN, Layer(mlp="none")), gated)
+
+
+def test_experts_of_a_smaller_hidden_size_have_projections_around_them():
+    found = table(layer_operators(replace(MIXED, expert_hidden=32), replace(PLAIN, ep=4), Layer(mlp="experts")))
+    wanted = {"latent down": gemm(L, 32, H), "experts in": gemm(108, 60, 32, times=2), "latent up": gemm(L, H, 32)}
+    wanted |= {name: moves(8 * 216 * 32, 8 * 216 * 32, 4) for name in ("permute", "unpermute")}
+    assert found.items() >= wanted.items()
+
+
 def test_the_ends_of_a_model():
     """Logits in 32 bits are read and written for the loss; the table's gradients are added up in 32 bits."""
     logits = T * 500

@@ -23,7 +23,7 @@ from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import bound_candidates, layer_times, least_on_kinds, least_share, list_candidates
 from ppsim.workload.plans.by_speed import layout_of, split_by_speed
 from ppsim.workload.plans.search import Evaluate, search
-from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, layout_layers
+from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
 from ppsim.workload.plans.task import Found, Task, usable_bytes
 from tests.commands import invoke
 
@@ -129,6 +129,22 @@ def test_a_device_with_replicas_on_both_kinds_goes_at_the_slower():
     assert split[0].time.tolist() == np.maximum(split[1].time, split[2].time).tolist() == split[2].time.tolist()
     with pytest.raises(InputError, match="planned whole, not 4 GPUs of it"):
         kinds_of_devices(TWO, Parallel(tp=2, dp=2))
+
+
+def test_every_group_is_bounded_by_its_own_layers():
+    """A time that is known leaves out no group of several kinds, whose work on one device is not known."""
+    task = task_of(TWO, tp=(2,), pp=(2, 4), schedules=("1f1b",))
+    assert list(list_candidates(replace(task, known=1e-9))) == list(list_candidates(task))
+    assert not list(list_candidates(replace(task, machine=TWO.kinds[0].machine, known=1e-9)))
+
+
+def test_layers_by_speed_leave_no_stage_without_a_layer():
+    """Eight layers lie on eight stages, not on sixteen; on these they are even."""
+    axes = replace(AXES, pp=(8,), schedules=("1f1b", "interleaved"), recompute=("none",))
+    (group,) = groups(MODEL, 4, 8, 32, replace(axes, tp=(1,)))
+    layouts = {vp: {each.layout for each in members(MODEL, group, axes) if each.vp == vp} for vp in (1, 2)}
+    assert layouts[1] >= set(BY_SPEED)
+    assert layouts[2].isdisjoint(BY_SPEED)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -353,6 +353,19 @@ def test_groups_that_cannot_beat_a_known_time_are_not_listed():
     assert read_key(rows[0]["key"]).group in few
     assert few < every
     assert plan(known)[0] == rows[0]
+
+
+def test_those_that_are_simulated_together_share_schedules():
+    """In a round the candidates of one schedule, pipeline and number of microbatches follow each other."""
+    chosen = list[list[object]]()
+
+    def run(function, tasks):
+        chosen.append([(task.schedule, task.vp, task.group.pp, task.group.microbatches) for task in tasks])
+        return run_here(function, tasks)
+
+    search(small(tp=(1, 2), mbs=(1, 2)), run, Found(), lambda *_: None)
+    assert any(len(set(each)) < len(each) for each in chosen)
+    assert all(len(set(each)) == len([*groupby(each)]) for each in chosen)
 
 
 def run_here(function, tasks):

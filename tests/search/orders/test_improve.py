@@ -1,0 +1,53 @@
+"""Rounds of walks: where each starts, what is kept, and what its random numbers begin with."""
+
+from itertools import islice
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from ppsim.core.schedule import place
+from ppsim.search.orders import improve as module
+from ppsim.search.orders.improve import Member, cost_of, improve, make_walk
+from ppsim.search.problem import Problem
+from ppsim.search.rules.order_kernel import MODULUS
+from ppsim.search.rules.orders import make_orders, write_one_by_one
+from tests.search.orders.prices import costs
+
+PROBLEM = Problem(place("linear", 2, 2), 2, costs(2))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_every_other_walk_starts_from_the_best_and_the_rest_in_turn(monkeypatch, elsewhere):
+    """A pool has the six best; a walk that ends higher changes nothing, and answers come in any order."""
+    begun = list[tuple[str, int, int]]()
+
+    def walk(problem, start, seed, nth, stop):
+        begun.append((start.origin, seed, nth))
+        return Member(start.queues, start.origin, start.cost - 50 if nth == 4 else start.cost + 1)
+
+    monkeypatch.setattr(module, "_walk", walk)
+    starts = [Member([], f"{cost}", cost) for cost in range(7, 0, -1)]
+    run = (lambda function, tasks: reversed([*enumerate(map(function, tasks))])) if elsewhere else None
+    found = list(islice(improve(PROBLEM, starts, 7, 3, monotonic() + 1000, run), 5))
+    assert [member and (member.origin, member.cost) for member in found] == [None, ("3", -47), None, None, None]
+    origins = "112 131 435 363 331".replace(" ", "")  # 3 became the first, 1 the second
+    assert sorted(begun[1:], key=lambda each: each[2]) == [(o, 7_000_021 + n, n) for n, o in enumerate(origins)]
+    assert not list(improve(PROBLEM, starts, 7, 3, 0.0))
+
+
+def test_random_numbers_begin_with_any_state_but_zero():
+    """States of a Lehmer generator are 1 to its modulus - 1, one for each seed."""
+    orders = make_orders(PROBLEM, write_one_by_one(PROBLEM))
+    seeds = (0, 1, MODULUS - 2, MODULUS - 1)
+    states = [int(make_walk(PROBLEM, orders, seed, np.zeros(1, np.int64)).random[0]) for seed in seeds]
+    assert states == [1, 2, MODULUS - 1, 1]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_only_what_is_large_is_timed_by_machine_code(monkeypatch, large):
+    monkeypatch.setattr(module, "pays_to_compile", lambda problem: large)
+    monkeypatch.setattr(module, "_anneal", lambda *arguments: 17.0)
+    assert cost_of(PROBLEM, write_one_by_one(PROBLEM)) == pytest.approx(
+        17 if large else 10 + 0.001 * 10
+    )  # span, and a little of the makespan
