@@ -51,15 +51,13 @@ class TimeCell:
         moved = {there: path for path, there in placed.items() if there != path}
         source, colon, rest = cell.spec.partition(".py")
         spec = placed.get(source + colon, source + colon) + rest
-        paths: dict[str, Any] = {
-            name: _at(placed, getattr(self.costs, name)) for name in ("profile", "segments", "encoder")
-        }
-        costs = replace(self.costs, **paths)
-        scales: dict[str, Any] = {
-            name: tuple(_scale_at(placed, text) for text in getattr(costs, name)) for name in SCALES
-        }
-        costs = replace(costs, **scales)
-        network = replace(self.network, cluster=_at(placed, self.network.cluster))
+        given: dict[str, Any] = {name: getattr(self.costs, name) or "" for name in ("profile", "segments", "encoder")}
+        given = {name: placed.get(path, path) or None for name, path in given.items()}
+        for name in SCALES:
+            parts = (text.rpartition("=") for text in getattr(self.costs, name))
+            given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
+        costs, cluster = replace(self.costs, **given), self.network.cluster
+        network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
         timed = time_schedule(spec, shape, costs, network)
         row = _plain(row_object(timed, "rows", "sweep"))
         if timed.timeline:
@@ -86,7 +84,7 @@ def inputs_of_cells(
 
 def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
     """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs)."""
-    from ppsim.schedules import family_of, split_chunks
+    from ppsim.schedules import family_of, schedule_from, split_chunks
 
     families = {spec: family_of(spec) for spec in specs}
     varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
@@ -95,8 +93,8 @@ def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, 
     for spec in specs:
         family = families[spec]
         if family is None:
-            cell, shape = _stated(spec, grid)
-            yield cell, shape
+            made = schedule_from(spec)  # a file of ops, which states its own shape
+            yield Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
             continue
         spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
         for each, size, m in product(spelled, grid.stages or grid.devices or (), grid.microbatches or ()):
@@ -108,14 +106,6 @@ def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, 
             )
 
 
-def _stated(spec: str, grid: GridOptions) -> tuple[Cell, ShapeOptions]:
-    """The one cell of a file of ops, which states its own shape."""
-    from ppsim.schedules import schedule_from
-
-    made = schedule_from(spec)
-    return Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
-
-
 def _own(grid: GridOptions) -> dict[str, Any]:
     return {name: getattr(grid, name) for name in OWN}
 
@@ -125,12 +115,3 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for name, value in row.items()
     }
-
-
-def _at(placed: Mapping[str, str], path: str | None) -> str | None:
-    return placed.get(path, path) if path else path
-
-
-def _scale_at(placed: Mapping[str, str], text: str) -> str:
-    kinds, equals, path = text.rpartition("=")
-    return kinds + equals + placed.get(path, path)

@@ -19,7 +19,7 @@ from ppsim.questions.list import ListRequest, Shelves, card_of
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
-from ppsim.questions.training import layout_from, parallel_from, sizes_from, training, training_blocks
+from ppsim.questions.training import parallel_from, sizes_from, training, training_blocks
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.model import (
     Layer,
@@ -136,7 +136,10 @@ def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card
 
 def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     """Describe what is asked for."""
+    from ppsim.inputs.profile.profile import read
+    from ppsim.workload.cost.calibrated import use_profile
     from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.layout.layout import read_layout
 
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
@@ -146,12 +149,13 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     if not request.trains:
         return ModelCost(request, found, {})
     given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
-    layout, gpu = given.pop("layout"), read_machine(request.machine).gpu if request.machine else None
-    base = parallel_with(request.runs, request.training.precision, found, gpu)
+    layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
+    base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
     parallel = parallel_from(sizes_from(layout, given), base)
-    arranged = layout_from(layout, found, parallel)
-    run = (request.machine, request.profile, request.measured, request.even)
-    return ModelCost(request, found, training(found, parallel, arranged, *run))
+    arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
+    if machine and request.profile is not None:
+        machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
+    return ModelCost(request, found, training(found, parallel, arranged, machine, request.measured, request.even))
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,6 @@ NEEDS = (
         "add -o FILE.csv",
     ),
     Need(
-        ("style",),
-        lambda g: g.draws and g.writes("figure"),
-        "{options} sets the look of charts in figures, and none is written",
-        "add -o FILE.svg, or leave it out",
-    ),
-    Need(
         ("width",),
         lambda g: g.writes("figure"),
         "{options} sets the width of figures, and none is written",
@@ -74,7 +68,7 @@ NEEDS = (
         "add -o FILE.svg or -o FILE.html, or leave it out",
     ),
     Need(
-        ("base", "labels", "phases", "per_device", "until", "font_size", "notes"),
+        ("style", "base", "labels", "phases", "per_device", "until", "font_size", "notes"),
         lambda g: g.draws and g.writes("figure"),
         "{options} sets the look of charts in figures, and none is written",
         "add -o FILE.svg, or leave it out",

@@ -5,13 +5,7 @@ from ppsim.questions.given import MEASURING, MODEL, REQUEST, SHAPE, TIMED, Need
 NEEDS = (
     Need(
         ("from_record", "trace", "record"),
-        lambda g: not g["from_record"] or not (g["trace"] or g["record"]),
-        "{options} cannot be given together",
-        commands=("validate",),
-    ),
-    Need(
-        ("trace", "record"),
-        lambda g: not (g["trace"] and g["record"]),
+        lambda g: sum(map(bool, (g["from_record"], g["trace"], g["record"]))) < 2,
         "{options} cannot be given together",
         commands=("validate",),
     ),

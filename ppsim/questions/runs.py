@@ -11,7 +11,7 @@ from ppsim.errors import InputError
 from ppsim.questions.build import build_costs, build_schedule, check_used
 from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.several import check_taken, options_taken
-from ppsim.questions.stated import read_stated
+from ppsim.questions.stated import Stated, read_stated
 from ppsim.questions.timing import time_ops
 
 if TYPE_CHECKING:
@@ -78,8 +78,11 @@ def time_runs(
 def stated_run(spec: str, iteration: str, unit: str = "") -> TimedRun | None:
     """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
     stated = read_stated(spec, iteration, unit=unit)
-    if stated is None:
-        return None
+    return None if stated is None else show_stated(spec, stated)
+
+
+def show_stated(spec: str, stated: Stated) -> TimedRun:
+    """Take a run with its own times, its idle time explained."""
     from ppsim.analysis.idle import explain_idle
 
     found, source = stated.found, MEASURED if stated.measured else STATED
@@ -93,13 +96,20 @@ def simulated_run(
 
     Costs that another run has ``shown`` are taken for a schedule of as many stages.
     """
-    from ppsim.analysis.idle import explain_run
-
     taken = shown is not None and shown.time.shape[1] == schedule.n_stages
     prices = build_costs(schedule, costs, network, shown if taken else None)
-    timeline, execution = time_ops(schedule, prices, network, costs.links)
-    idle = explain_run(timeline, prices.latencies(schedule), execution)
-    return TimedRun(spec, idle, BORROWED if taken and not execution else SIMULATED, prices, execution)
+    run = explain_costs(spec, schedule, prices, network, costs.links)
+    return replace(run, source=BORROWED) if taken and not run.execution else run
+
+
+def explain_costs(
+    spec: str, schedule: Schedule, prices: Costs, network: NetworkOptions, links: Sequence[str]
+) -> TimedRun:
+    """Simulate a schedule with these costs, its idle time explained."""
+    from ppsim.analysis.idle import explain_run
+
+    timeline, execution = time_ops(schedule, prices, network, links)
+    return TimedRun(spec, explain_run(timeline, prices.latencies(schedule), execution), SIMULATED, prices, execution)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

@@ -48,41 +48,18 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
     return given | {"pp": pp, "vp": vp}
 
 
-def layout_from(text: str | None, model: Model, parallel: Parallel) -> Layout | None:
-    """Read --layout for the model's layers (InputError: it is no layout of this model on that number of devices)."""
-    from ppsim.workload.layout.layout import read_layout
-
-    return None if text is None else read_layout(text, parallel.pp, model.layers)
-
-
-def machine_from(
-    cluster: str, profile: str | None, model: Model, parallel: Parallel, layout: Layout | None = None
-) -> Machine:
-    """Read --cluster, with the op times of --profile if given (InputError: no such cluster, or not of this model)."""
-    from ppsim.workload.hardware.hardware import read_machine
-
-    machine = read_machine(cluster)
-    if profile is None:
-        return machine
-    from ppsim.inputs.profile.profile import read
-    from ppsim.workload.cost.calibrated import use_profile
-
-    return use_profile(machine, read(profile), profile, model, parallel, layout)
-
-
 def training(
     model: Model,
     parallel: Parallel,
     layout: Layout | None,
-    cluster: str | None,
-    profile: str | None,
+    machine: Machine | None,
     measured: str | None,
     even: bool,
 ) -> dict[str, Any]:
     """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
 
     Raises:
-        InputError: the layout, the schedule, the cluster or the file of measured peaks cannot be used.
+        InputError: the layout, the schedule or the file of measured peaks cannot be used.
     """
     from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
 
@@ -100,7 +77,6 @@ def training(
     stages = _stages(model, parallel, layout)
     found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
     found |= {"stages": stages, "devices": devices}
-    machine = None if cluster is None else machine_from(cluster, profile, model, parallel, layout)
     if machine is not None:
         found |= _timed(model, parallel, layout, machine, stages)
     if measured is not None:

@@ -387,14 +387,11 @@ def _keep(record: Record, target: str) -> str:
 def _build_schedules(specs: tuple[str, ...], shape: ShapeOptions) -> list[Schedule]:
     schedules = [build_schedule(spec, shape) for spec in specs]
     named = [schedule.name for schedule in schedules]
-    if twice := {name for name in named if named.count(name) > 1}:
-        # A run is known by its name: a file is one with and without copies to the host, as a rule.
-        schedules = [
-            replace(schedule, name=f"{schedule.name} {named[: at + 1].count(schedule.name)}")
-            if schedule.name in twice
-            else schedule
-            for at, schedule in enumerate(schedules)
-        ]
+    # A run is known by its name: a file is one with and without copies to the host, as a rule.
+    schedules = [
+        replace(each, name=f"{each.name} {named[: at + 1].count(each.name)}") if named.count(each.name) > 1 else each
+        for at, each in enumerate(schedules)
+    ]
     if len({schedule.n_devices for schedule in schedules}) > 1:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
         raise InputError(f"schedules that run together need the same number of devices, not {sizes}", "give --devices")

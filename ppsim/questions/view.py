@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from ppsim.analysis.idle import Idle, explain_idle, explain_run
 from ppsim.base.deadline import check_time
 from ppsim.core.costs import Costs
-from ppsim.core.execution import Execution
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
@@ -21,9 +19,9 @@ from ppsim.questions.explain_text import story_of
 from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make
+from ppsim.questions.runs import SIMULATED, TimedRun, explain_costs, show_stated
 from ppsim.questions.several import options_taken
 from ppsim.questions.stated import Stated, read_stated
-from ppsim.questions.timing import time_ops
 from ppsim.questions.view_model import ModelOptions, PlanPageRequest, price_of
 from ppsim.questions.words import title_of
 from ppsim.questions.write import inputs_of
@@ -151,40 +149,47 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     typed = _typed_costs(given)
     stated, left = _read_stated(sources, shape)
     taken = next(iter(stated.items()), None) if not typed else None
-    runs: list[_Run] = []
+    runs: list[tuple[str, TimedRun]] = []
     for source in sources:
         check_time()
         if source in left:
             continue
         try:
             if source in stated and not typed:
-                run = _take_times(source, stated[source])
+                title, run = (
+                    f"{stated[source].title} (times of {Path(source).name})",
+                    show_stated(source, stated[source]),
+                )
             else:
-                run = _simulate(source, shape, costs, network, taken)
+                title, run = _simulate(source, shape, costs, network, taken)
         except PpsimError as error:
             left[source] = error
             continue
-        order = f"{stated[source].title} (order of {Path(source).name})" if source in stated and typed else run.title
-        runs.append(replace(run, title=order))
-        schedules = [run.idle.timeline.schedule for run in runs]
+        order = f"{stated[source].title} (order of {Path(source).name})" if source in stated and typed else title
+        runs.append((order, run))
+        schedules = [run.timeline.schedule for _, run in runs]
         _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
     if not runs:
         raise next(iter(left.values()))
-    executions = tuple(run.execution for run in runs if run.execution)
+    titles, shown = zip(*runs, strict=True)
+    executions = tuple(run.execution for run in shown if run.execution)
     document = Document(
-        tuple(run.idle.timeline for run in runs),
-        tuple(run.title for run in runs),
-        {"ppsim": VERSION, **model} if (model := _of_model(request)) else _inputs(given, runs[0].prices, bool(taken)),
-        idles=tuple(run.idle for run in runs),
+        tuple(run.timeline for run in shown),
+        titles,
+        {"ppsim": VERSION, **model} if (model := _of_model(request)) else _inputs(given, shown[0].costs, bool(taken)),
+        idles=tuple(run.idle for run in shown),
         executions=executions if len(executions) == len(runs) else (),
-        bounds=tuple(run.bound for run in runs),
+        bounds=tuple(
+            measure_with_bound(run.timeline, run.costs).bound if run.source == SIMULATED else float("nan")
+            for run in shown
+        ),
         left=tuple(
             (spec, str(left[source]).replace(f"{folder}{os.sep}", ""))
             for spec, source in zip(request.schedules.specs, sources, strict=True)
             if source in left
         ),
     )
-    return add_memory(document, [run.prices for run in runs], costs, asked=False)
+    return add_memory(document, [run.costs for run in shown], costs, asked=False)
 
 
 def _typed_costs(given: Given) -> list[str]:
@@ -204,17 +209,6 @@ def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str,
         else:
             stated |= {source: run} if run else {}
     return stated, left
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One schedule as the page shows it: its title, costs, idle time and bound."""
-
-    title: str
-    prices: Costs
-    idle: Idle
-    bound: float
-    execution: Execution | None = None
 
 
 def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
@@ -237,25 +231,17 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
     return stated
 
 
-def _take_times(source: str, stated: Stated) -> _Run:
-    """A dropped run with its own times; it has no bound."""
-    idle = explain_idle(stated.found.timeline, stated.found.arrival)
-    return _Run(f"{stated.title} (times of {Path(source).name})", stated.found.costs, idle, float("nan"))
-
-
 def _simulate(
     source: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, taken: tuple[str, Stated] | None
-) -> _Run:
-    """Simulate a schedule with the costs of the options, or the median times of a dropped run."""
+) -> tuple[str, TimedRun]:
+    """Simulate a schedule with the costs of the options, or the median times of a dropped run; its title first."""
     measured = taken[1].found.costs if taken else None
     schedule, prices = build(source, options_taken(source, shape), costs, network, quiet=True, measured=measured)
     _refuse_stages(schedule)
     title = title_of(schedule)
     if taken:
         title += f" (median times of {Path(taken[0]).name})"
-    timeline, execution = time_ops(schedule, prices, network, costs.links)
-    idle = explain_run(timeline, prices.latencies(schedule), execution)
-    return _Run(title, prices, idle, measure_with_bound(timeline, prices).bound, execution)
+    return title, explain_costs(source, schedule, prices, network, costs.links)
 
 
 def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:

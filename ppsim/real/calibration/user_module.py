@@ -146,16 +146,11 @@ def _check_own(own: Mapping[str, Any], where: str) -> None:
 
 def _with_loss(ops: StageOps) -> StageOps:
     """End F in the loss: the output where it is a single number, else the mean of its squares."""
-    forward, pair = ops.forward, ops.pair
 
-    def with_loss(x: Any) -> Any:
-        return loss_of(forward(x))
+    def ended(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: loss_of(function(*given))
 
-    def pair_with_loss(x: Any, other: Callable[[], None]) -> Any:
-        assert pair is not None
-        return loss_of(pair(x, other))
-
-    return replace(ops, forward=with_loss, pair=pair and pair_with_loss)
+    return replace(ops, forward=ended(ops.forward), pair=ops.pair and ended(ops.pair))
 
 
 def loss_of(out: Any) -> Any:

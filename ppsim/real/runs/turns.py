@@ -22,14 +22,13 @@ from ppsim.base.priority import REST, real_time_priority
 from ppsim.base.signals import resume
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
-from ppsim.errors import MissingDependency, PpsimError
+from ppsim.errors import PpsimError
 from ppsim.inputs.profile.profile import Workload
 from ppsim.real.calibration.links import BACKEND, use_loopback
 from ppsim.real.calibration.processes import START_S, ranks
 from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, clock
-from ppsim.version import INSTALL_TORCH
 
 LEAD_S = 0.02
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
@@ -80,13 +79,8 @@ def collect(
     processes completed are kept when one fails later, or the user interrupts.
 
     Raises:
-        MissingDependency: torch is not installed.
         PpsimError: a process died, hung or failed before one repetition was complete.
     """
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     devices = plans[0].lowered.schedule.n_devices
     got: dict[tuple[int, int], dict[int, Any]] = {}
     failure: BaseException | None = None

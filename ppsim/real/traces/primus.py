@@ -115,19 +115,8 @@ def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> Re
         if counts[0] != counts[1] and other.unexplained < best.unexplained + CLEARLY:
             raise InputError(f"{source} may be a run with {counts[0]} or {counts[1]} chunks per rank", CONFIG_HINT)
     memory = np.array([[np.nan if each.memory is None else each.memory * 2**30 for each in row] for row in rows])
-    unknown = np.full_like(best.start, np.nan)
-    observed = RealRun(
-        source,
-        "primus",
-        best.schedule,
-        np.array([int(number) for number in whole], np.int64),
-        best.start,
-        best.end,
-        unknown,
-        unknown,
-        np.zeros(len(ranks)),
-        None if np.isnan(memory).any() else memory,
-    )
+    numbers, held = np.array([int(number) for number in whole], np.int64), None if np.isnan(memory).any() else memory
+    observed = RealRun.of_ops(source, "primus", best.schedule, numbers, best.start, best.end, memory=held)
     aligned = align_clocks(observed)
     if early_share(best.schedule, aligned.start, aligned.end) > MOST_EARLY:
         raise InputError(f"{source}: {NO_ORDER}", HINT)

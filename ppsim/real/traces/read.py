@@ -136,22 +136,10 @@ def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str, replica:
     """Read tables of ops as one run, of which one replica is shown: the one named, or the slowest."""
     read = table.read_table(source, tables, unit)
     found, offset, repairs = job.job_of(read)
-    unknown = np.full_like(found.start[:, 0], np.nan)
-    whole = RealRun(
-        source,
-        "table",
-        found.schedule,
-        found.iterations,
-        found.start[:, 0],
-        found.end[:, 0],
-        unknown,
-        unknown,
-        np.median(offset, axis=(0, 1)),
-        unit=found.unit,
-        notes=(*read.notes, *repairs),
-        understood=read.understood,
-        job=found,
-    )
+    start, end, notes = found.start[:, 0], found.end[:, 0], (*read.notes, *repairs)
+    told = {"offset": np.median(offset, axis=(0, 1)), "notes": notes, "understood": read.understood}
+    run = RealRun.of_ops(source, "table", found.schedule, found.iterations, start, end, **told)
+    whole = replace(run, unit=found.unit, job=found)
     shown = found.replicas[np.median(found.pipelines, axis=0).argmax()]
     if replica:
         shown = int(replica) if replica.isdecimal() and len(replica) < 10 else -1
@@ -187,17 +175,5 @@ def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
     timeline = draft.timeline()
     if timeline is None:
         raise InputError(f"{source} is a schedule without times, so it shows no run", HINT)
-    start, end = timeline.start[None], timeline.end[None]
-    unknown = np.full_like(start, np.nan)
-    return RealRun(
-        source,
-        "timeline",
-        timeline.schedule,
-        np.ones(1, np.int64),
-        start,
-        end,
-        unknown,
-        unknown,
-        np.zeros(timeline.schedule.n_devices),
-        unit=timeline.unit,
-    )
+    times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
+    return RealRun.of_ops(source, "timeline", timeline.schedule, first, *times, unit=timeline.unit)

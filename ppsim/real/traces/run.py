@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,14 @@ class RealRun:
     # all replicas, where the files show several or collectives; the times above are of one replica
     job: Job | None = field(default=None, repr=False)
     replica: int = 0  # the number of that one
+
+    @classmethod
+    def of_ops(
+        cls, source: str, form: str, schedule: Schedule, iterations: Any, start: Times, end: Times, **more: Any
+    ) -> RealRun:
+        """A run of which nothing shows when ops were reached, or inputs received; clocks agree unless more is said."""
+        unknown, more = np.full_like(start, np.nan), {"offset": np.zeros(schedule.n_devices)} | more
+        return cls(source, form, schedule, iterations, start, end, unknown, unknown, **more)
 
     @property
     def makespans(self) -> Times:

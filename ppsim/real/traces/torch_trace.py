@@ -89,7 +89,7 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
     ops: dict[tuple[int, str], list[float]] = defaultdict(list)
     single = False
     for trace in traces:
-        for (kind, stage, _), samples in _steps(_compute(trace)).items():
+        for (kind, stage, _), samples in _op_times(trace).items():
             ops[stage, kind] += samples[1:] or samples
             single |= len(samples) == 1
     stages = {stage for stage, _ in ops}
@@ -194,16 +194,17 @@ def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Itera
         yield Action(kind, stage, microbatch, *kineto_json.span_of(event, path), backward)
 
 
-def _compute(trace: Trace) -> Iterator[tuple[Action, float]]:
-    """Time ops in ms: from the span's start, or from the arrival of the last input where that came later."""
-    arrivals = arrivals_of(trace)
+def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
+    """Each op's times over the steps in ms: from the span's start, or the arrival of the last input if later."""
+    arrivals, times = arrivals_of(trace), defaultdict[tuple[str, int, int], list[float]](list)
     for action in trace.actions:
         if action.kind not in ("F", "B", "I", "W", "FB"):
             continue
         start = action.start
         if action in arrivals:
             start = max(start, min(arrivals[action].end, action.end))
-        yield action, action.end - start
+        times[action.kind, action.stage, action.microbatch].append(action.end - start)
+    return times
 
 
 def arrivals_of(trace: Trace) -> dict[Action, Receive]:
@@ -231,14 +232,6 @@ def _within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
     """List the first receives within the span of an action, ``count`` at most."""
     at = bisect_left(trace.receives, (action.start,))
     return [r for r in trace.receives[at : at + count] if r.start <= action.end]
-
-
-def _steps(timed: Iterator[tuple[Action, float]]) -> dict[tuple[str, int, int], list[float]]:
-    """Collect the times of each op over the steps."""
-    times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
-    for action, ms in timed:
-        times[action.kind, action.stage, action.microbatch].append(ms)
-    return times
 
 
 def _messages(traces: Sequence[Trace]) -> Iterator[Message]:

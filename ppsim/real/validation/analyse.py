@@ -57,16 +57,6 @@ class Verdict:
         """Whether the held-out prediction is as close as the run's own other repetitions are."""
         return self.floor is not None and abs(self.errors["held-out"]) <= self.floor
 
-    @property
-    def predicted_metrics(self) -> Metrics:
-        """Numbers of the held-out prediction."""
-        return measure(self.best.compute)
-
-    @property
-    def measured_metrics(self) -> Metrics:
-        """Numbers of the measured timeline."""
-        return measure(self.measured)
-
 
 @dataclass(frozen=True)
 class Validation:
@@ -217,8 +207,8 @@ def _verdict_object(verdict: Verdict) -> dict[str, Any]:
     return {
         "name": verdict.run.name,
         "held_out": verdict.held_out,
-        "predicted": _numbers(verdict.predicted_metrics, verdict.predicted),
-        "measured": _numbers(verdict.measured_metrics, verdict.makespan)
+        "predicted": _numbers(measure(verdict.best.compute), verdict.predicted),
+        "measured": _numbers(measure(verdict.measured), verdict.makespan)
         | {"p10": verdict.spread[0], "p90": verdict.spread[1], "repetitions": len(verdict.run.makespans)},
         "errors": dict(verdict.errors),
         "noise_floor": verdict.floor,
