@@ -58,7 +58,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from ppsim.base import notes
     from ppsim.base.interruptible import run_interruptibly
     from ppsim.errors import InputError, MissingDependency
-    from ppsim.questions.view import plan_request, tell, view
+    from ppsim.questions.view import load_kernels, plan_request, tell, view
     from ppsim.questions.view_model import Planner, library_names
     from ppsim.schedules import families
     from ppsim.show.server.app import DROPPED, make_app
@@ -111,7 +111,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         click.echo("Ctrl-C ends it", err=True)
         if not asked.no_open:
             webbrowser.open(address)
-        Thread(target=_prepare, daemon=True).start()
+        Thread(target=load_kernels, daemon=True).start()
         logging.disable()  # what is noted of a client's doings is no news
         notes.shown.note = lambda text: None
         config = uvicorn.Config(
@@ -139,16 +139,6 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _prepare() -> None:
-    """Load the compiled simulation beside the server, which somebody's hundredth change would wait for otherwise."""
-    from ppsim.core.costs import costs_for
-    from ppsim.engine.simple.longest_path import compile_now
-    from ppsim.schedules import generate
-
-    schedule = generate("1f1b", devices=2, microbatches=2)
-    compile_now(schedule, costs_for(schedule))
 
 
 def _family(host: str) -> int:

@@ -102,6 +102,18 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     raise refused
 
 
+def load_kernels() -> None:
+    """Load the machine code of what every step may need, for which somebody's hundredth change would wait otherwise."""
+    from ppsim.core.costs import costs_for
+    from ppsim.engine.simple import longest_path
+    from ppsim.schedules import generate
+    from ppsim.search.rules import fill
+
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    longest_path.compile_now(schedule, costs_for(schedule))
+    fill.compile_now()
+
+
 def _asked(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Read the fields of a page, none of which names a file of this machine."""
     values = {declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ppsim.base import compiled
 from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
@@ -78,8 +79,11 @@ def test_machine_code_completes_blocks_as_python_does(monkeypatch):
     """Split and full backwards: the compiled steps and the plain ones give the same queues."""
     placement = place("v", 5, 10)
     blocks = [block_of_passes(placement, 6, (2, 1, 2, 1), (1, 1, 2)), fit_block(placement, 6, split=False)]
-    queues = []
-    for above in (10**9, 0):
-        monkeypatch.setattr(fill, "COMPILE_FILLING_ABOVE", above)
-        queues.append([queue.tolist() for block in blocks for queue in complete(block, 12)])
-    assert queues[0] == queues[1]
+    monkeypatch.setattr(fill, "COMPILE_FILLING_ABOVE", 10**9)
+    python = [queue.tolist() for block in blocks for queue in complete(block, 12)]
+    monkeypatch.undo()
+    monkeypatch.setattr(fill, "_filled", 0)
+    fill.compile_now()
+    monkeypatch.setattr(compiled, "_load", lambda *_: pytest.fail("loaded while somebody waits"))
+    assert [queue.tolist() for block in blocks for queue in complete(block, 12)] == python
+    assert fill._filled > fill.COMPILE_FILLING_ABOVE
