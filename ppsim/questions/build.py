@@ -465,8 +465,10 @@ def parse_cap(text: str, unit: str) -> int:
     return cap
 
 
-def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool) -> Document:
-    """Add to a document what the devices of each timeline hold over time.
+def add_memory(
+    document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool, model: Trained | None = None
+) -> Document:
+    """Add to a document what the devices of each timeline hold over time, in bytes of the ``model`` if there is one.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
@@ -478,7 +480,7 @@ def add_memory(document: Document, prices: Sequence[Costs], costs: CostOptions, 
         if not (found.stage or (found.model and any(row.part == "layers" for row in found.activation))):
             costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
-    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs)[0]) for t, c in pairs))
+    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs, model)[0]) for t, c in pairs))
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:

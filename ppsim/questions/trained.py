@@ -101,10 +101,11 @@ class Trained:
         found = self.described
         if not isinstance(found, Model):
             return memory_model(found, schedule, content)
-        parallel, layout = self._parallel(schedule), Layout(content, schedule.n_devices) if content else None
+        parallel, layout = self.parallel(schedule), Layout(content, schedule.n_devices) if content else None
         return by_model(found, parallel, schedule.placement.devices, layout)
 
-    def _parallel(self, schedule: Schedule) -> Parallel:
+    def parallel(self, schedule: Schedule) -> Parallel:
+        """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each other)."""
         from ppsim.base.toml import Refused
         from ppsim.workload.model.parallel import Parallel
 
@@ -116,7 +117,7 @@ class Trained:
         try:
             return Parallel(**sizes, pp=pp, vp=max(schedule.n_stages // pp, 1), microbatches=schedule.n_microbatches)
         except Refused as refused:
-            raise InputError(f"--{refused}", "ppsim memory --help") from None
+            raise InputError(f"--{refused}", f"another --{refused.key}") from None
 
     def layers_of(self, schedule: Schedule) -> list[int]:
         """The layers of each stage, without a layout."""
@@ -126,7 +127,7 @@ class Trained:
 
         found = self.described
         if isinstance(found, Model):
-            return [content.layers for content in contents_of(found, self._parallel(schedule))]
+            return [content.layers for content in contents_of(found, self.parallel(schedule))]
         return list(map(int, layers_of(found, schedule.n_stages)))
 
     def share_of(self, modules: tuple[str, ...]) -> float:
@@ -169,7 +170,7 @@ class Trained:
             again: dict[str, Any] = {"recompute": "selective", "modules": modules}
             again = {"recompute": "full", "recompute_layers": int(what)} if name == "layers" else again
             layout = Layout(content, schedule.n_devices) if content else None
-            parallel = replace(self._parallel(schedule), **again)
+            parallel = replace(self.parallel(schedule), **again)
             return by_model(found, parallel, schedule.placement.devices, layout).activations
         if name == "modules":
             self._refuse_other(modules)

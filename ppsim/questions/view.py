@@ -128,9 +128,11 @@ def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
     Raises:
         InputError: costs beside a model, a model without a cluster, or sizes without a model.
     """
-    asked, network, given = request.model, request.network, Given.of(request)
-    if asked.model is None:
-        if sizes := given.spellings(("tp", "mbs")):
+    from ppsim.workload.hardware.hardware import read_machine
+
+    trained, network, given = request.model.trained, request.network, Given.of(request)
+    if trained is None:
+        if sizes := given.spellings(("tp", "ep", "dp", "mbs")):
             raise InputError(f"{', '.join(sizes)} need a model", "choose one")
         return request.costs, network
     if network.cluster is None:
@@ -139,7 +141,9 @@ def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
         raise InputError(
             f"{', '.join(typed)} would have no effect beside a model, whose stages have costs", "leave it out"
         )
-    return replace(request.costs, costs=price_of(asked, network.cluster)), replace(network, cluster=None)
+    return replace(request.costs, costs=price_of(trained, read_machine(network.cluster))), replace(
+        network, cluster=None
+    )
 
 
 def _texts(declared: Option, value: Any) -> Any:
@@ -201,7 +205,16 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
             if source in left
         ),
     )
-    return add_memory(document, [run.costs for run in shown], costs, asked=False)
+    prices, trained = [run.costs for run in shown], request.model.trained
+    return add_memory(_capped(document, request), prices, costs, asked=False, model=trained)
+
+
+def _capped(document: Document, request: ViewRequest) -> Document:
+    """A document with the memory of the GPU that a model runs on as its cap; of several kinds of GPU none."""
+    from ppsim.workload.hardware.hardware import read_machine
+
+    machine = read_machine(request.network.cluster) if request.model.model and request.network.cluster else None
+    return document if machine is None or machine.kinds else replace(document, cap=int(machine.gpu.memory_gib * 2**30))
 
 
 def _typed_costs(given: Given) -> list[str]:

@@ -19,11 +19,13 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.questions.door import names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.options import Request, option
+from ppsim.questions.trained import Trained, TrainedOptions
 from ppsim.questions.write import command_line
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
+    from ppsim.workload.hardware.hardware import Machine
 
 MOST_GPUS, MOST_SEQUENCES = 4096, 1 << 16
 PLAN_S = 120.0
@@ -32,11 +34,19 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The model whose stages the page times, on the cluster of the messages."""
+    """The model whose stages the page times, on the cluster of the messages, and whose bytes devices hold."""
 
     model: str | None = option("--model", help="A model of the library.", door=names_model)
     tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
+    ep: int | None = option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel ranks, inside dp x tp (1).")
+    dp: int | None = option("--dp", type=click.IntRange(1, 1 << 16), help="Replicas, which share the optimizer (1).")
     mbs: int | None = option("--mbs", type=click.IntRange(1, 1024), help="Sequences in a microbatch (1).")
+
+    @property
+    def trained(self) -> Trained | None:
+        """The model as ``ppsim memory --model`` takes it; None without one."""
+        sizes = TrainedOptions(tp=self.tp, ep=self.ep, dp=self.dp, mbs=self.mbs)
+        return Trained(self.model, sizes) if self.model else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +68,22 @@ def library_names() -> tuple[list[str], list[str]]:
     return sorted(library()), sorted(machines())
 
 
-def price_of(options: ModelOptions, cluster: str) -> Callable[[Schedule], Costs]:
-    """Make the function that prices schedules of the model, in ms (InputError: no such model, or too many stages)."""
-    from ppsim.workload.cost.costs import stage_costs
-    from ppsim.workload.hardware.hardware import read_machine
-    from ppsim.workload.model.model import read_trained
-    from ppsim.workload.model.parallel import Parallel
+def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
+    """Make the function that gives the costs of any schedule of the model, in ms.
 
-    model, machine = read_trained(options.model or ""), read_machine(cluster)
-    base = Parallel(tp=options.tp or 1, mbs=options.mbs or 1)
+    Raises:
+        InputError: no such model; the function, for more stages than the model has layers, or sizes that do not divide.
+    """
+    from ppsim.workload.cost.costs import stage_costs
+    from ppsim.workload.model.model import read_trained
+
+    model = read_trained(trained.spec)
 
     def price(schedule: Schedule) -> Costs:
-        P, count = schedule.n_devices, schedule.n_microbatches // schedule.n_slices
-        parallel = replace(base, pp=P, vp=schedule.n_stages // P, microbatches=count)
+        slices = schedule.n_slices
+        parallel = replace(trained.parallel(schedule), microbatches=schedule.n_microbatches // slices)
         found = stage_costs(model, machine, parallel).costs
-        return replace(found, time=found.time / schedule.n_slices) if schedule.n_slices > 1 else found
+        return replace(found, time=found.time / slices) if slices > 1 else found
 
     return price
 

@@ -19,6 +19,8 @@ CONTROLS: dict[str, list[dict[str, Any]]] = {
     ],
     "size-controls": [
         {"field": "tp", "label": "tensor parallel", "least": 1, "most": 8, "step": 1, "value": ""},
+        {"field": "ep", "label": "expert parallel", "least": 1, "most": 64, "step": 1, "value": ""},
+        {"field": "dp", "label": "data parallel", "least": 1, "most": 64, "step": 1, "value": ""},
         {"field": "mbs", "label": "microbatch size", "least": 1, "most": 16, "step": 1, "value": ""},
     ],
     "cost-controls": [

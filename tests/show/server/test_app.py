@@ -19,6 +19,7 @@ from ppsim.base.deadline import check_time
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.explain import explain
+from ppsim.questions.memory import memory
 from ppsim.questions.options import list_options
 from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, plan_request, tell, view
 from ppsim.questions.view_model import Planner
@@ -260,6 +261,7 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, model="llama3-8b", cluster="../c.toml"), "may be a file to read"),
         (asked("1f1b", **SMALL, model="llama3-8b"), "need a cluster"),
         (asked("1f1b", **SMALL, tp=2), "--tp need a model"),
+        (asked("1f1b", **SMALL, ep=2, dp=2), "--ep, --dp need a model"),
         (asked("1f1b", **SMALL, model="llama3-8b", cluster="dgx-h100", tf=2), "no effect beside a model"),
         (asked("1f1b", devices=64, mb=8, model="llama3-8b", cluster="dgx-h100"), "32 layers for 64 stages"),
         (asked("tests/data/mine.csv", **SMALL), "may be a file to read"),
@@ -297,6 +299,23 @@ def test_a_model_on_a_cluster_gives_the_times_of_each_schedule(app):
     story = json.loads(ask(app, "/why", fields=fields)[1])
     assert story["bars"][-1]["to"] == report["timelines"][0]["makespan"]
     assert "price" not in story["lead"]
+
+
+@pytest.mark.parametrize("more", [{"tp": 2}, {"ep": 4, "dp": 4, "mbs": 2}])
+def test_a_model_fills_the_devices_as_memory_says(app, more):
+    """In GiB, under the memory of the cluster's GPU; sizes that do not divide are said."""
+    fields = asked("1f1b zb-1p:1", **SMALL, model="mixtral-8x7b", cluster="dgx-h100", **more)
+    report = json.loads(ask(app, "/view", fields=fields)[1])
+    for timeline, name in zip(report["timelines"], ("1f1b", "zb-1p"), strict=True):
+        peaks = memory(name, devices=4, microbatches=8, model="mixtral-8x7b", **more).peak
+        curve = timeline["curves"][0]
+        assert (curve["name"], curve["unit"]) == ("memory", "GiB")
+        assert [round(peak * 2**30) for peak in curve["peak"]] == peaks
+    assert report["cap"]["text"] == "cap 80 GiB"
+    assert report["cap"]["over"][0] == [
+        d for d, peak in enumerate(report["timelines"][0]["curves"][0]["peak"]) if peak > 80
+    ]
+    assert "--ep must divide dp x cp x tp = 4, got 3" in refusal(app, fields | {"dp": 4, "tp": 1, "ep": 3})
 
 
 @pytest.mark.parametrize(
