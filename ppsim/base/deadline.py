@@ -90,11 +90,11 @@ def seconds_left() -> float:
     return _deadline.get() - monotonic()
 
 
-def check_time() -> None:
-    """Raise where the deadline is past, or the work is unwanted.
+def check_time(needed: float = 0.0) -> None:
+    """Raise where fewer seconds are left than are needed, or the work is unwanted.
 
     Raises:
         TimeOver: it is.
     """
-    if seconds_left() <= 0 or _unwanted.get()():
+    if seconds_left() <= needed or _unwanted.get()():
         raise TimeOver

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
+from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number
 from ppsim.base.results import Results
@@ -145,8 +145,6 @@ def answer(request: OptimizeRequest) -> Optimized:
             run = partial(_search, request, results, workers, steps)
             rows: list[tuple[float, Outcome]]
             try:
-                if not any(known):
-                    check_time()
                 if request.front:
                     rows = find_front(problems, known, shares_of(problems, request.search), run, limit)
                 else:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
-# Seconds that a schedule takes for each op to be made, timed and drawn, and those after the limit that it may take.
-OP_S, LATE_S = 2e-7, 2.0
+# Seconds that a schedule takes for each op to be made and timed, to be drawn too, and for each device; those after the
+# limit that it may take.
+TIMED_S, OP_S, DEVICE_S, LATE_S = 1.5e-7, 2e-7, 1.5e-5, 2.0
 MOST_COPIED = 3_000  # ops of a schedule of the list up to which its copies are listed
 
 
@@ -162,13 +163,18 @@ def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
 
 def check_time_for(problems: list[Problem], time_limit: float) -> None:
     """Refuse a size for whose first schedule the time is too short (PpsimError: with the time that is enough)."""
-    ops = min(2 * problem.n_stages * problem.microbatches for problem in problems)
-    if OP_S * ops > time_limit + LATE_S:
-        seconds = int(np.ceil(OP_S * ops - LATE_S))
-        what = (
-            f"one schedule of {ops:,} ops takes about {OP_S * ops:,.0f} s, more than --time-limit {time_limit:g} allows"
-        )
+    least = min(problems, key=_takes)
+    if (takes := _takes(least)) > time_limit + LATE_S:
+        seconds = int(np.ceil(takes - LATE_S))
+        on = f" on {least.n_devices:,} devices" if DEVICE_S * least.n_devices > takes / 2 else ""
+        size = f"{2 * least.n_stages * least.microbatches:,} ops{on}"
+        what = f"one schedule of {size} takes about {takes:,.0f} s, more than --time-limit {time_limit:g} allows"
         raise PpsimError(what, f"--time-limit {seconds}, or a smaller size")
+
+
+def _takes(problem: Problem, op_s: float = OP_S) -> float:
+    """Seconds that the shortest schedule of a problem takes, with these for each op."""
+    return op_s * 2 * problem.n_stages * problem.microbatches + DEVICE_S * problem.n_devices
 
 
 def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
@@ -189,6 +195,7 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
     from ppsim.search.problem import LARGE, evaluate, is_held, solves
 
     found, late, above = list[Any](), list[str](), list[str]()
+    takes = _takes(problem, TIMED_S)
     placement, M = problem.placement, problem.microbatches
     plain = replace(costs, offload=None)  # the search's own copies are no rule's
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
@@ -198,7 +205,7 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
         try:
             last = until if found or above else until + grace
             with end_by(last), interrupt_at(last):
-                check_time()
+                check_time(takes)
                 for shape in _shapes(size, problem, family.options):
                     try:
                         schedule = build_schedule(family.name, shape, plain, quiet=True)

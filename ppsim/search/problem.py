@@ -15,7 +15,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import measure, order_by_time
+from ppsim.engine.simple.metrics import order_by_time, span_of
 from ppsim.errors import InputError
 
 Objective = Literal["span", "makespan"]
@@ -260,6 +260,6 @@ def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
         Deadlock: the schedule cannot finish.
     """
     timeline = simulate(schedule, problem.costs)
-    metrics, held = measure(timeline), measure_held(problem, schedule, timeline)
+    held = measure_held(problem, schedule, timeline)
     kept = timeline if len(schedule) >= LARGE else None
-    return Solution(schedule, float(metrics.makespan), float(metrics.span), held, origin, kept)
+    return Solution(schedule, timeline.makespan, span_of(timeline), held, origin, kept)

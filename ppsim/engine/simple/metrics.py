@@ -61,9 +61,17 @@ def measure(timeline: Timeline) -> Metrics:
     if schedule.has_lanes:
         return _measure_streams(timeline, duration)
     busy = _per_device(np.add, duration, schedule)
-    first, last = _per_device(np.minimum, timeline.start, schedule), _per_device(np.maximum, timeline.end, schedule)
-    span = float((last - first).max(initial=0.0))
-    return metrics_of(timeline.makespan, span, busy, peak_activations(schedule), int(schedule.crosses.sum()))
+    return metrics_of(timeline.makespan, span_of(timeline), busy, peak_activations(schedule), int(schedule.crosses.sum()))
+
+
+def span_of(timeline: Timeline) -> float:
+    """The longest time from a device's first start to its last end, of ops that compute."""
+    schedule, start, end = timeline.schedule, timeline.start, timeline.end
+    if schedule.has_lanes:
+        computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
+        start, end = np.where(computes, start, np.inf), np.where(computes, end, -np.inf)
+    first, last = _per_device(np.minimum, start, schedule), _per_device(np.maximum, end, schedule)
+    return float((last - first).max(initial=0.0))
 
 
 def _measure_streams(timeline: Timeline, duration: NDArray[np.float64]) -> Metrics:
@@ -71,10 +79,7 @@ def _measure_streams(timeline: Timeline, duration: NDArray[np.float64]) -> Metri
     schedule = timeline.schedule
     computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
     busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
-    first = _per_device(np.minimum, np.where(computes, timeline.start, np.inf), schedule)
-    last = _per_device(np.maximum, np.where(computes, timeline.end, -np.inf), schedule)
-    span = float((last - first).max(initial=0.0))
-    return metrics_of(timeline.makespan, span, busy, _peaks_by_time(timeline), int(schedule.crosses.sum()))
+    return metrics_of(timeline.makespan, span_of(timeline), busy, _peaks_by_time(timeline), int(schedule.crosses.sum()))
 
 
 def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from ppsim.core.ops import BACKWARDS, KIND_MASK, STAGE_MASK, STAGE_SHIFT, Kind, 
 from ppsim.core.schedule import Schedule
 from ppsim.core.split_backward import split_backwards
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import measure
+from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import Deadlock
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.orders.improve import COLD, HOT, MEAN, OTHER
@@ -96,7 +96,7 @@ def search_copies(
 
 def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int) -> Iterator[Schedule]:
     """Orders of compute ops to put copies into: those given, and the best that a search finds for larger caps."""
-    yield write_one_by_one(problem, (Kind.I, Kind.W))
+    yield write_in_turns(problem, (Kind.I, Kind.W))
     alone, given = replace(problem, offload=False), list(seeds)
     plain = [each.compute_only for each in given]
     for nth, level in enumerate(LEVELS):
@@ -112,14 +112,24 @@ def _orders(problem: Problem, seeds: Iterable[Schedule], until: float, seed: int
             yield from given
 
 
-def write_one_by_one(problem: Problem, backward: Sequence[Kind]) -> Schedule:
-    """The schedule that finishes a microbatch before it starts the next, with backwards of these ops: least memory."""
-    stages = np.arange(problem.n_stages)
+def write_in_turns(problem: Problem, backward: Sequence[Kind]) -> Schedule:
+    """The schedule that finishes as many microbatches as all devices hold, one at least, before it starts the next.
+
+    Each stage runs the F of all of them in a row, then backwards of these ops.
+    """
+    stages, M = np.arange(problem.n_stages), problem.microbatches
+    each = np.bincount(problem.device, problem.amounts, problem.n_devices)
+    held = each > 0
+    size = int(np.clip((problem.caps[held] / each[held]).min(initial=M) + ROUNDING, 1, M))
     turn = np.concatenate([pack(stages, 0) | Kind.F, *np.stack([pack(stages, 0) | k for k in backward], 1)[::-1]])
-    queues = [turn[problem.device[turn >> STAGE_SHIFT] == device] for device in range(problem.n_devices)]
-    numbers = pack(0, np.arange(problem.microbatches))
-    rows = [(numbers[:, None] | queue).ravel() for queue in queues]
-    return Schedule.from_queues("one microbatch at a time", problem.placement, problem.microbatches, rows)
+    device = problem.device[turn >> STAGE_SHIFT]
+    order = np.argsort(device, kind="stable")
+    queues = np.split(turn[order], np.searchsorted(device[order], np.arange(1, problem.n_devices)))
+    numbers, whole = pack(0, np.arange(M)), M - M % size
+    turns = (numbers[:whole].reshape(-1, 1, size), numbers[None, None, whole:])
+    rows = [np.concatenate([(queue[:, None] | turn).ravel() for turn in turns]) for queue in queues]
+    name = f"{size} microbatches at a time" if size > 1 else "one microbatch at a time"
+    return Schedule.from_queues(name, problem.placement, M, rows)
 
 
 def fit_order(problem: Problem, order: Schedule) -> Iterator[Solution]:
@@ -183,9 +193,8 @@ def _cost(problem: Problem, queues: Sequence[Queue]) -> float:
         timeline = simulate(schedule, problem.costs)
     except Deadlock:
         return float("inf")
-    found = measure(timeline)
     weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
-    return weights[0] * found.span + weights[1] * found.makespan + MEAN * float(timeline.end.sum()) / len(schedule)
+    return weights[0] * span_of(timeline) + weights[1] * timeline.makespan + MEAN * float(timeline.end.sum()) / len(schedule)
 
 
 def _schedule(problem: Problem, queues: Sequence[Queue]) -> Schedule:

@@ -19,7 +19,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
-from ppsim.search.orders.copies import search_copies, write_one_by_one
+from ppsim.search.orders.copies import search_copies, write_in_turns
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits
 
@@ -29,6 +29,8 @@ MOST_SOLVED, MOST_WITH_COPIES = 1500, 150
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
 # Seconds that a search has, however late it is; where the time is over and something fits, there is none.
 LEAST_S = 0.5
+# Seconds that a search may take to its first order although the time is over.
+LATE_S = 2.0
 # Seconds that a search takes for each op until it has timed one order of its own.
 OP_S = 1e-6
 # Caps that a front has at most.
@@ -148,10 +150,10 @@ def optimize(
         if first_signal():
             break
         late = until - time.monotonic() <= _start_time(problem)
-        if late and best is None and replace(problem, offload=False).is_feasible:
-            sure = write_one_by_one(problem, (Kind.B,))
+        if late and not any(entry.fits for entry in chain(*known)) and replace(problem, offload=False).is_feasible:
+            sure = write_in_turns(problem, (Kind.B,))
             tell(n, evaluate(problem, sure, sure.name), lows[n])
-        if late and best is not None:
+        if late and (best is not None or _start_time(problem) > LATE_S):
             names = ", ".join(each.placement.name for each in problems[n:])
             note(f"not searched, as too little time was left: placement {names}")
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
-from ppsim.search.orders.copies import fit_order, walk
+from ppsim.search.orders.copies import fit_order, walk, write_in_turns
 from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.optimize import Outcome, optimize
 from ppsim.search.orders.solver import solve
@@ -142,6 +143,21 @@ def test_walks_fit_and_are_as_they_say():
         assert fits(problem, found.schedule)
         again = evaluate(problem, found.schedule, "")
         assert (again.makespan, again.span) == (found.makespan, found.span)
+
+
+@pytest.mark.parametrize(("placement", "stages"), [("linear", 4), ("v", 8), ("loop", 12)])
+@pytest.mark.parametrize(("cap", "turns"), [(None, 1), (2, 4), (3.5, 3), (1, 7)])
+def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap, turns):
+    """Seven microbatches on four devices, layers of stages unequal, with every backward of a search."""
+    layers = tuple(1 + (stage == 1) for stage in range(stages))
+    asked = Problem(place(placement, 4, stages), 7, Costs(np.ones((4, stages))), after_i=0.5, layers=layers)
+    most = None if cap is None else cap * asked.least_caps.max()
+    problem = replace(asked, cap=most)
+    for backward in ((Kind.B,), (Kind.I, Kind.W)):
+        made = write_in_turns(problem, backward)
+        assert fits(problem, made)
+        held = evaluate(problem, made, made.name).peak_activations.max() / asked.least_caps.max()
+        assert -(-7 // held) == turns
 
 
 def test_with_no_cap_nothing_leaves():
