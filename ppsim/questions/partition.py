@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ppsim.workload.layout.layout import Layout
 
 LEAST_S = 0.5  # seconds that a search has whatever came before it
+OP_S, LATE_S = 1e-6, 2.0  # seconds that a split takes for each op to be timed and shown; those after the limit
 MOST_ROWS, MOST_NAMED = 64, 8
 SEARCH_ONLY = {"num_layers", "mtp", "least", "model", "cap", "time_limit"}  # options that ppsim run has not
 
@@ -164,6 +165,10 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
     planned = bool(family and family.uses_costs)
     with interrupt_at(begin + limit):
         schedule = build_schedule(asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute))
+        if (takes := OP_S * len(schedule)) > limit + LATE_S:
+            size = f"{len(schedule):,} ops"
+            what = f"one split of {size} takes about {takes:,.0f} s, more than --time-limit {limit:g} allows"
+            raise PpsimError(what, f"--time-limit {math.ceil(takes - LATE_S)}, or a smaller size")
         if schedule.partly:
             raise InputError(
                 "partition knows no recompute of a part of a stage", "--recompute full, first:N or window:N"
@@ -184,17 +189,18 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
 
         found = (search_planned if planned else search_split)(asked, problem, even, left, report)
     if found is None:
-        late = time.monotonic() - begin >= limit
+        late = " in the time given" if time.monotonic() - begin >= limit else ""
         raise PpsimError(
-            f"no split found fits --cap {asked.cap}" + (" in the time given" if late else ""),
+            f"no split found fits --cap {asked.cap}{late}",
             least_cap(asked, problem, max(LEAST_S, begin + limit - time.monotonic()), planned=planned),
         )
     layout = make_layout(asked, schedule, list(found.best[0]))
     final, first = (plan(asked, layout), plan(asked, even)) if planned else (schedule, schedule)
-    timeline, of_even = (simulate(each, price(asked, each, x)) for each, x in ((final, layout), (first, even)))
-    fits = bool(hold(asked, first, even).peak.max() <= problem.cap)
-    held = hold(asked, final, layout)
-    return Partitioned(request, found, layout, timeline, problem, of_even.makespan, fits, held)
+    timeline = of_even = simulate(final, price(asked, final, layout))
+    if str(layout) != str(even):
+        of_even = simulate(first, price(asked, first, even))
+    fits = asked.cap is None or bool(hold(asked, first, even, of_even).peak.max() <= problem.cap)
+    return Partitioned(request, asked, found, layout, timeline, problem, of_even.makespan, fits)
 
 
 @dataclass(frozen=True)
@@ -202,22 +208,22 @@ class Partitioned(Answer[PartitionRequest]):
     """The best split found, timed as ``ppsim run --layout`` times it.
 
     Attributes:
+        asked: what was to be split.
         found: the split, the next best ones, and what is proved.
         layout: the split as a layout.
         timeline: the schedule with the times that the split gives.
         problem: what was split.
         even: the makespan of the most even split.
         even_fits: whether devices hold that one under the cap.
-        held: what devices hold with the best.
     """
 
+    asked: Asked
     found: Partition
     layout: Layout
     timeline: Timeline
     problem: SplitProblem
     even: float
     even_fits: bool
-    held: Curve
 
     @property
     def schedule(self) -> Schedule:
@@ -249,6 +255,11 @@ class Partitioned(Answer[PartitionRequest]):
         """How to make the answer again."""
         costs = replace(self.request.costs, layout=str(self.layout))
         return inputs_of(self.given, build_costs(self.schedule, costs))
+
+    @cached_property
+    def held(self) -> Curve:
+        """What devices hold with the best."""
+        return hold(self.asked, self.schedule, self.layout, self.timeline)
 
     @cached_property
     def _busy(self) -> list[float]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.curve import Curve
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.search.splits.partition import Partition
     from ppsim.search.splits.split_search import Report, Split
@@ -82,12 +83,13 @@ def price(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
     return with_recompute(prices, asked.again)
 
 
-def hold(asked: Asked, schedule: Schedule, layout: Layout) -> Curve:
+def hold(asked: Asked, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
     """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
     from ppsim.engine.memory.usage import curves
     from ppsim.engine.simple.longest_path import simulate
 
-    return curves(simulate(schedule, price(asked, schedule, layout)), _memory(asked, schedule, layout))
+    timeline = timeline or simulate(schedule, price(asked, schedule, layout))
+    return curves(timeline, _memory(asked, schedule, layout))
 
 
 def _memory(asked: Asked, schedule: Schedule, layout: Layout) -> MemoryModel:

@@ -23,6 +23,7 @@ from ppsim.search.splits.splits import layers_in, list_ends
 from ppsim.workload.layout.layout import build_layout
 from tests.commands import invoke
 
+SIZE = ["--devices", "2", "--mb", "1300000"]
 BASE = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--t-head", "2"]
 
 
@@ -189,6 +190,13 @@ def test_what_cannot_be_is_refused(words, said):
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == 2
     hint = error.hint if isinstance(error, PpsimError) else ""
     assert said in f"{error} {hint} {result.output}"
+
+
+def test_a_size_whose_split_takes_longer_than_the_limit_is_refused_with_one_that_works():
+    error = CliRunner().invoke(group, ["partition", "1f1b", *SIZE, "--num-layers", "8", "--time-limit", "3"]).exception
+    assert isinstance(error, PpsimError)
+    assert str(error) == "one split of 5,200,000 ops takes about 5 s, more than --time-limit 3 allows"
+    assert error.hint == "--time-limit 4, or a smaller size"
 
 
 @pytest.mark.sampled(2)

@@ -61,7 +61,9 @@ def measure(timeline: Timeline) -> Metrics:
     if schedule.has_lanes:
         return _measure_streams(timeline, duration)
     busy = _per_device(np.add, duration, schedule)
-    return metrics_of(timeline.makespan, span_of(timeline), busy, peak_activations(schedule), int(schedule.crosses.sum()))
+    return metrics_of(
+        timeline.makespan, span_of(timeline), busy, peak_activations(schedule), int(schedule.crosses.sum())
+    )
 
 
 def span_of(timeline: Timeline) -> float:

@@ -194,7 +194,11 @@ def _cost(problem: Problem, queues: Sequence[Queue]) -> float:
     except Deadlock:
         return float("inf")
     weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
-    return weights[0] * span_of(timeline) + weights[1] * timeline.makespan + MEAN * float(timeline.end.sum()) / len(schedule)
+    return (
+        weights[0] * span_of(timeline)
+        + weights[1] * timeline.makespan
+        + MEAN * float(timeline.end.sum()) / len(schedule)
+    )
 
 
 def _schedule(problem: Problem, queues: Sequence[Queue]) -> Schedule:

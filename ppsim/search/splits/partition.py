@@ -9,7 +9,7 @@ than the best found.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,14 +19,14 @@ from ppsim.base.deadline import TimeOver, interrupt_at
 from ppsim.search.bounds.bounds import limit_bound
 from ppsim.search.splits.partition_solver import solve_by_cuts
 from ppsim.search.splits.split_search import Report, Split, SplitSearch
-from ppsim.search.splits.splits import Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
+from ppsim.search.splits.splits import LARGE, Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
 
 MOST_LISTED = 1_000_000
 ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
 # Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives more cuts from.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-GRACE_S = 0.5  # in which what looks at the time ends on its own
+GRACE_S, FIRST_S = 0.5, 2.0  # in which what looks at the time ends on its own, and the first split is timed
 MOST_NEAR = 10_000_000  # ops of all splits next to the best
 DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
 
@@ -77,6 +77,9 @@ def partition(
     if not problem.n_splits:
         return None
     try:
+        with interrupt_at(search.until + FIRST_S):
+            search.take(next(_starts(problem)))
+            search.tell()
         with interrupt_at(search.until + GRACE_S):
             if problem.n_splits <= MOST_LISTED:
                 _list_all(search)
@@ -106,20 +109,21 @@ def _list_all(search: SplitSearch) -> None:
     if np.isfinite(problem.cap):
         ends = ends[:, problem.peaks(ends) <= problem.cap]
     least, done = np.zeros(ends.shape[1]), np.zeros(ends.shape[1], np.bool_)
-    tilt, size = _unevenness(problem, ends), FEWEST
+    most = 1 if len(problem.schedule) > LARGE else MOST
+    tilt, size = _unevenness(problem, ends), min(FEWEST, most)
     while not (search.complete or search.late):
         left = np.flatnonzero(~done)
         order = least[left] + tilt[left]
         batch = left[np.argpartition(order, size)[:size]] if len(left) > size else left
         least[batch] = search.time_all(ends[:, batch])
         done[batch] = True
-        for split in batch[np.argsort(least[batch])][: CUTS // 2].tolist() + batch[: CUTS // 2].tolist():
+        for split in dict.fromkeys([*batch[np.argsort(least[batch])][: CUTS // 2], *batch[: CUTS // 2]]):
             np.maximum(least, search.problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least, where=~done)
         search.bound = float(least.min(initial=np.inf, where=~done))
         enough = 1 + RUNNER_UPS
         if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:
             search.complete = True
-        size = min(2 * size, MOST)
+        size = min(2 * size, most)
         search.tell()
 
 
@@ -137,7 +141,8 @@ def _improve(search: SplitSearch) -> None:
     """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
     problem = search.problem
     search.cuts = list(problem.work_cuts)
-    search.bound = max(problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0], bound_busiest(problem))
+    search.bound = problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0]
+    search.bound = max(search.bound, bound_busiest(problem))
     spare = bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
         _descend(search, ends)
@@ -149,7 +154,7 @@ def _improve(search: SplitSearch) -> None:
     solve_by_cuts(search, spare)
 
 
-def _starts(problem: SplitProblem) -> Iterable[Ends]:
+def _starts(problem: SplitProblem) -> Iterator[Ends]:
     """Splits to start from: as even as layers, and as weights with what the stages have besides, allow."""
     S, N = problem.schedule.n_stages, problem.n_layers
     yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))

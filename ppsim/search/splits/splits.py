@@ -25,6 +25,7 @@ from ppsim.engine.simple.longest_path import simulate
 Floats = NDArray[np.float64]
 Ends = NDArray[np.int16]
 MOST_LAYERS, MOST_COMPARED = 10_000, 2_000
+LARGE = 150_000  # ops above which splits are timed one by one: in batches each level of ops takes a step of Python
 
 
 class Cut(NamedTuple):
@@ -144,7 +145,10 @@ class SplitProblem:
         return peak
 
     def makespans(self, ends: Ends) -> Floats:
-        """Time every split by the batch simulator, shape (splits,), on all cores."""
+        """Time every split, shape (splits,), by the batch simulator on all cores where that is sooner."""
+        if len(self.schedule) > LARGE:
+            every = (simulate(self.schedule, self.costs_at(weight)) for weight in self.weigh(ends).T)
+            return np.array([timeline.makespan for timeline in every])
         schedule, (constant, rate) = self.schedule, self.linear
         latency = self.base.latencies(schedule)[:, None]
         second = schedule.second_of_pairs
@@ -278,6 +282,14 @@ def _own_times(schedule: Schedule, costs: Costs) -> Floats:
     return own
 
 
+def _first_of_equals(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of the first of each row, of numbers that are not negative."""
+    radix = rows.max(axis=0, initial=0) + 1
+    if np.prod(radix, dtype=np.float64) < 2**62:  # one number for each row sorts much sooner
+        rows = rows @ np.cumprod(np.append(1, radix[:-1]))
+    return np.unique(rows, axis=0, return_index=True)[1]
+
+
 def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
     """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are left out."""
     flight, whole = schedule.activation_changes(Kind.I).astype(np.int64), schedule.activation_changes().astype(np.int64)
@@ -291,7 +303,8 @@ def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
         gains = np.maximum(table, 0)
         gains[:, 1] = 0  # what W needs counts from the end of I
         gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
-        held = np.unique((np.cumsum(table, axis=0) - table + gains).reshape(len(ops), -1), axis=0)
+        held = (np.cumsum(table, axis=0) - table + gains).reshape(len(ops), -1)
+        held = held[_first_of_equals(held)]
         if len(held) <= MOST_COMPARED:
             held = held[(held[:, None] <= held[None]).all(axis=2).sum(axis=1) == 1]
         state = np.zeros((len(held), 3, schedule.n_stages), np.int64)

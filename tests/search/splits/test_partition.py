@@ -1,6 +1,7 @@
 """The best split equals brute force over all contiguous splits, each simulated on its own."""
 
 import itertools
+import math
 import sys
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.base.deadline import TimeOver
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import curves, layer_model
@@ -18,6 +20,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.splits import partition as search
 from ppsim.search.splits import partition_planned as planned_search
+from ppsim.search.splits import splits
 from ppsim.search.splits.partition import _least_near, _unevenness, partition
 from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
 from ppsim.search.splits.partition_solver import _find_step, list_by_cuts
@@ -78,6 +81,34 @@ def test_it_equals_brute_force(task):
     assert (found.status, problem.n_splits) == ("optimal", len(splits))
     assert found.best[1] == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert brute_force(schedule, times, [list(found.best[0])], comm)[0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("listed", [0, 10**6])
+@pytest.mark.parametrize("cap", [math.inf, 13.0])
+def test_what_has_time_for_one_split_answers_with_the_even_one(monkeypatch, listed, cap):
+    monkeypatch.setattr(search, "MOST_LISTED", listed)
+    monkeypatch.setattr(search, "_list_all", lambda asked: ring())
+    monkeypatch.setattr(search, "_improve", lambda asked: ring())
+
+    def ring():
+        raise TimeOver
+
+    problem = replace(problem_of(make("1f1b", 4, 1, 8), LayerTimes(1.0, 0.0, 2.5), 12), cap=cap)
+    found = partition(problem, accepts=(lambda split: True) if cap < math.inf else None, time_limit=5)
+    assert found is not None
+    assert (found.best[0], found.timed, found.status) == ((3, 3, 3, 3), 1, "feasible")
+
+
+def test_splits_of_a_large_schedule_are_timed_one_by_one(monkeypatch):
+    problem = problem_of(make("1f1b", 3, 1, 8), LayerTimes([1.0, 0.3, 2.7, 1.1], 0.0, 1.5), 4, 0.2)
+    ends = list_ends(4, 3, 0)
+    together = problem.makespans(ends)
+    monkeypatch.setattr(splits, "LARGE", 10)
+    monkeypatch.setattr(search, "LARGE", 10)
+    assert problem.makespans(ends) == pytest.approx(together, rel=1e-12)
+    found = partition(problem)
+    assert found is not None
+    assert (found.status, found.best[1]) == ("optimal", pytest.approx(together.min()))
 
 
 @pytest.mark.sampled(3)
