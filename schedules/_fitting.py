@@ -19,15 +19,10 @@ NEAREST_TRIED = 16
 
 @dataclass(frozen=True)
 class Request:
-    """A schedule as a command was asked for it.
+    """A schedule as a command was asked for it."""
 
-    Attributes:
-        spec: its spelling.
-        numbers: the options of its shape as given, None where absent: stages, devices, chunks, microbatches and the
-            schedule's own.
-    """
-
-    spec: str
+    spec: str  # its spelling
+    # the options of its shape as given, None where absent: stages, devices, chunks, microbatches, the schedule's own
     numbers: Mapping[str, Any]
 
 

@@ -68,9 +68,7 @@ class RunRequest(Request):
         "--lanes", help="Show copies and collectives in a line below each device of the chart.", door=VALUE
     )
     memory: bool | None = flag(
-        "--memory/--no-memory",
-        help="Draw what the devices hold below figures (on, except in style paper).",
-        door=VALUE,
+        "--memory/--no-memory", help="Draw what the devices hold below figures (on, except in style paper).", door=VALUE
     )
     grid: bool = flag(
         "--grid",

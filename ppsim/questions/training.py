@@ -49,12 +49,7 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def training(
-    model: Model,
-    parallel: Parallel,
-    layout: Layout | None,
-    machine: Machine | None,
-    measured: str | None,
-    even: bool,
+    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None, measured: str | None, even: bool
 ) -> dict[str, Any]:
     """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
 

@@ -25,12 +25,7 @@ ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K"
 
 
 def lower(
-    schedule: Schedule,
-    order: str = "early",
-    *,
-    batch: bool = False,
-    unshard: int = 0,
-    reduce_grad: bool = False,
+    schedule: Schedule, order: str = "early", *, batch: bool = False, unshard: int = 0, reduce_grad: bool = False
 ) -> Lowered:
     """Write out the sends and receives of a schedule. A send follows the op whose result it carries.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
@@ -15,6 +16,7 @@ from ppsim.real.calibration.torch_here import device_for, torch_module
 from ppsim.real.calibration.user_module import UserModule
 
 Progress = Callable[[float, str], None]
+OPS_SHARE = 0.6  # of the time
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,13 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
     remarks = (f"{world} ranks computed at once" * (world > 1), "messages at real-time priority" * plan.real_time)
     note = "; ".join(filter(None, (plan.note, *remarks)))
     found = machine.provenance(device, plan.command, note)
-    ticks = _Ticks(_op_steps(plan), report)
-    costs = _measure_ops(plan, device, found, ticks.op)
+    costs = _measure_ops(plan, device, found, count_steps(report, 0.0, OPS_SHARE, _op_steps(plan)))
     found = replace(found, clocks=machine.clocks(device))  # as they are under load
-    ticks.report(ticks.share_of_ops, "starting two processes")
+    report(OPS_SHARE, "starting two processes")
     sizes = sorted({*_sizes(plan), costs.message_bytes or 1})
-    ticks.steps["message"] = len(sizes)
+    tick = count_steps(report, OPS_SHARE, 1 - OPS_SHARE, len(sizes))
     rows = links.measure_links(
-        device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=ticks.message, real_time=plan.real_time
+        device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=tick, real_time=plan.real_time
     )
     if links.launched()[0] > 0:
         return None
@@ -114,25 +115,10 @@ def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: ops
     return Profile(here, plan.model, tuple(times), activation=tuple(ops.measure_activations(plan.model, device)))
 
 
-class _Ticks:
-    """Count steps as a share of the whole."""
-
-    share_of_ops = 0.6
-
-    def __init__(self, op_steps: int, report: Progress) -> None:
-        self.report = report
-        self.steps = {"op": op_steps}
-        self._done = {"op": 0, "message": 0}
-
-    def op(self, what: str) -> None:
-        self.report(self.share_of_ops * self._next("op"), what)
-
-    def message(self, what: str) -> None:
-        self.report(self.share_of_ops + (1 - self.share_of_ops) * self._next("message"), what)
-
-    def _next(self, key: str) -> float:
-        self._done[key] += 1
-        return min(1.0, self._done[key] / self.steps[key])
+def count_steps(report: Progress, first: float, share: float, steps: int) -> Callable[[str], None]:
+    """Make a function that reports each of ``steps``, which are a ``share`` of the whole, from ``first`` on."""
+    done = count(1)
+    return lambda what: report(first + share * min(1.0, next(done) / steps), what)
 
 
 def _bytes_needed(plan: CalibrationPlan, model: Workload) -> int:

@@ -50,10 +50,7 @@ def measure_stages(
 
 def _check_chain(sent: Any, example: Any, where: str, number: int) -> None:
     if (sent.shape, sent.dtype) != (example.shape, example.dtype):
-        raise InputError(
-            f"{where}: takes {_shape(example)}, and stage {number - 1} returns {_shape(sent)}",
-            CHAIN,
-        )
+        raise InputError(f"{where}: takes {_shape(example)}, and stage {number - 1} returns {_shape(sent)}", CHAIN)
 
 
 def _shape(tensor: Any) -> str:

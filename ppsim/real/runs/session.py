@@ -15,7 +15,7 @@ from ppsim.errors import InputError, MissingDependency
 from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Message, Profile, Workload
-from ppsim.real.calibration.calibrate import check_heads
+from ppsim.real.calibration.calibrate import check_heads, count_steps
 from ppsim.real.calibration.machine import provenance
 from ppsim.real.calibration.processes import check_room, temporary_folder
 from ppsim.real.calibration.torch_here import device_for
@@ -190,13 +190,8 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
         model=(request.module or request.model) if computing else None,
         device=request.device,
     )
-    total, done = (settings.repeats + settings.warm_up) * len(plans), [0]
-
-    def tick(what: str) -> None:
-        done[0] += 1
-        begun = OPS_SHARE * computing + LINK_SHARE
-        report(begun + (1 - begun) * done[0] / total, what)
-
+    begun = OPS_SHARE * computing + LINK_SHARE
+    tick = count_steps(report, begun, 1 - begun, (settings.repeats + settings.warm_up) * len(plans))
     runs, failure = RUNNERS[request.runner](plans, settings, tick)
     runs, left_out = drop_launch_bound(runs)
     kept = {
@@ -258,12 +253,11 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
 
     model, repeats, warm_up = request.model, 5, 1
     total = (repeats + warm_up) * sum(stages) if request.module else rounds(model, repeats, warm_up)
-    done = [0]
+    told = count_steps(report, 0.0, OPS_SHARE, total)
 
     def tick(what: str) -> None:
         pace(False)  # leave time for the rest of the machine
-        done[0] += 1
-        report(OPS_SHARE * done[0] / total, what)
+        told(what)
         time.sleep(REST_S)
         pace(True)
 
@@ -273,13 +267,7 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
         if request.module:
             for count in stages:
                 times, sizes = measure_stages(
-                    request.module,
-                    count,
-                    request.device,
-                    repeats=repeats,
-                    warm_up=warm_up,
-                    tick=tick,
-                    together=False,
+                    request.module, count, request.device, repeats=repeats, warm_up=warm_up, tick=tick, together=False
                 )
                 profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
         else:

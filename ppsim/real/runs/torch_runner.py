@@ -22,7 +22,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.draft import Draft
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import BACKWARDS, FORWARDS, Kind
-from ppsim.core.schedule import NONE, Schedule
+from ppsim.core.schedule import Schedule
 from ppsim.engine.lowering.fsdp import TORCH_STAGES
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
@@ -78,14 +78,8 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
     Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here, so they are dropped.
     """
     lowered = lower(schedule, "torch", unshard=TORCH_STAGES, reduce_grad=True)
-    queues = lowered.schedule
-    kept = np.flatnonzero(queues.computes | queues.communicates)
-    place = np.full(len(queues) + 1, NONE, np.int32)  # the last one is for no partner
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-    columns = {key: getattr(queues, key)[kept] for key in ("kind", "stage", "microbatch")}
-    offsets = np.searchsorted(kept, queues.offsets)
-    thinned = replace(queues, offsets=offsets, pair=place[queues.pair[kept]], **columns)
-    return replace(lowered, schedule=thinned, batch=lowered.batch[kept])
+    kept = lowered.schedule.computes | lowered.schedule.communicates
+    return replace(lowered, schedule=lowered.schedule.take(kept), batch=lowered.batch[kept])
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:

@@ -70,21 +70,10 @@ def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
     times = np.array([[steps[d].times[numbers[d], :, at] for d, at in spread] for numbers in together])
     posted, start, end, arrival = (times[:, :, row] for row in range(4))
     zero = posted.min(axis=1, keepdims=True)
-    shown = not np.isnan(arrival).all()
-    observed = RealRun(
-        source,
-        "kineto",
-        schedule,
-        np.arange(len(together), dtype=np.int64),
-        start - zero,
-        end - zero,
-        posted - zero if shown else np.full_like(posted, np.nan),
-        arrival - zero,
-        np.zeros(len(steps)),
-        traces=by_path,
-        notes=tuple(_notes(traces)),
-    )
-    return align_clocks(observed)
+    reached = np.full_like(posted, np.nan) if np.isnan(arrival).all() else posted - zero
+    columns = start - zero, end - zero, reached, arrival - zero, np.zeros(len(steps))
+    numbers, notes = np.arange(len(together), dtype=np.int64), tuple(_notes(traces))
+    return align_clocks(RealRun(source, "kineto", schedule, numbers, *columns, traces=by_path, notes=notes))
 
 
 def split_steps(traces: Mapping[str, Trace]) -> tuple[list[Steps], list[list[int]]]:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.terms import measure_terms
-from ppsim.inputs.profile.profile import OpTime, Profile, Provenance
+from ppsim.inputs.profile.profile import OpTime, Profile
 from ppsim.real.calibration.clock import spread
 from ppsim.real.traces import kineto, torch_trace
 from ppsim.real.traces.read import read_run, read_texts
 from ppsim.real.traces.run import RealRun
-from ppsim.version import VERSION
 
 
 def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
@@ -46,9 +45,7 @@ def profile_of_run(kept: RealRun, command: str) -> Profile:
     note = f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device needs {gap:.3g} ms"
     if latency > 0:
         note += f"; a message takes {latency:.3g} ms, and its size is not shown: --comm {latency:.3g} counts it"
-    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown")
-    made = Provenance(**unknown, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note)
-    return Profile(made, None, ops)
+    return Profile(torch_trace.provenance_of(command, note), None, ops)
 
 
 def _op_times(kept: RealRun) -> Iterator[OpTime]:

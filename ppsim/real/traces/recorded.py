@@ -25,14 +25,6 @@ def read_recorded(path: str, schedule: str) -> RealRun:
         raise InputError(f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}")
     run = runs[0]
     posted, start, end = (times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end))
-    return RealRun(
-        path,
-        "record",
-        run.lowered.compute,
-        np.arange(1, len(start) + 1),
-        start,
-        end,
-        posted,
-        np.where(start > posted, start, np.nan),
-        np.zeros(run.lowered.compute.n_devices),
-    )
+    followed, arrival = run.lowered.compute, np.where(start > posted, start, np.nan)
+    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
+    return RealRun(path, "record", followed, *times)

@@ -101,25 +101,23 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
         raise InputError(f"the traces show nothing of stage {named}", "give the trace of every process")
     messages = tuple(_messages(traces))
     first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
-    made = Provenance(
+    made = provenance_of(
+        command,
+        "; ".join(_notes(traces, single, messages)),
         machine=", ".join(sorted({t.host for t in traces})) or "unknown",
-        cpu="unknown",
-        cores=0,
-        threads=0,
-        load=0.0,
         device=", ".join(sorted({t.device for t in traces})),
-        clocks="unknown",
-        torch="unknown",
-        python="unknown",
-        ppsim=VERSION,
         date=datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds"),
-        command=command,
-        note="; ".join(_notes(traces, single, messages)),
     )
     times = [
         OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms)) for (stage, kind), ms in sorted(ops.items())
     ]
     return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
+
+
+def provenance_of(command: str, note: str, **told: str) -> Provenance:
+    """Where a run made elsewhere was measured, as far as its files tell."""
+    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown")
+    return Provenance(**unknown | told, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note)
 
 
 def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:

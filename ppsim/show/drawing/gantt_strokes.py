@@ -23,16 +23,7 @@ from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
 from ppsim.show.drawing.look import PLAIN, Look
-from ppsim.show.drawing.palette import (
-    CAUSE_FILL,
-    COMM_ARROW,
-    DEFAULT,
-    DIMMED,
-    Palette,
-    blend,
-    channels,
-    text_colour,
-)
+from ppsim.show.drawing.palette import CAUSE_FILL, COMM_ARROW, DEFAULT, DIMMED, Palette, blend, channels, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

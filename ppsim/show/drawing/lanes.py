@@ -162,12 +162,7 @@ def card_use(execution: Execution) -> Curve:
 
 
 def busy_share(
-    row: NDArray[np.int32],
-    left: NDArray[np.float64],
-    right: NDArray[np.float64],
-    rows: int,
-    span: float,
-    columns: int,
+    row: NDArray[np.int32], left: NDArray[np.float64], right: NDArray[np.float64], rows: int, span: float, columns: int
 ) -> NDArray[np.float64]:
     """Shape (rows, columns): the share of each column's time that entries cover, at most 1.
 

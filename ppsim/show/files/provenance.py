@@ -96,10 +96,6 @@ def _mermaid(data: bytes) -> Any:
     return {"ppsim": match[1].decode(errors="replace"), "command": match[2].decode(errors="replace")} if match else None
 
 
-def _json(data: bytes) -> Any:
-    return _member(data)
-
-
 def _member(data: bytes) -> Any:
     """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of the first."""
     whole = _decode(data.decode(errors="replace"))
@@ -123,7 +119,7 @@ READERS: tuple[tuple[Callable[[bytes], object], Callable[[bytes], Any]], ...] = 
     (lambda data: data.startswith((b"\x89PNG", b"GIF8")), _image),
     (lambda data: data.startswith(b"%PDF"), _pdf),
     (lambda data: b"<svg" in data[:1000], _svg),
-    (lambda data: data.lstrip()[:1] in (b"{", b"["), _json),
+    (lambda data: data.lstrip()[:1] in (b"{", b"["), _member),
     (lambda data: data[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")), _html),
     (lambda data: b"%% ppsim " in data, _mermaid),
     (lambda data: data.startswith(b"PAR1"), _parquet),

@@ -20,11 +20,7 @@ SHADES = 128
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the frames; equal documents give equal bytes, and the comment carries ``document.inputs`` as JSON.
-
-    Raises:
-        InputError: as for a figure.
-    """
+    """Write the frames, with ``document.inputs`` as JSON in the comment; equal bytes and errors as for a figure."""
     from PIL import Image
 
     figure, whole = render(lambda: draw_document(document), DOTS)

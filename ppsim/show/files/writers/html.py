@@ -83,6 +83,7 @@ MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 FILM_SCRIPTS = ("report_film.js",)  # only in pages of a search
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
+OPS = ("kind", "stage", "chunk", "microbatch", "start", "end", "pair", "bound", "dependency")  # columns of a page
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
@@ -165,12 +166,7 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
     """What the answer says, with the timelines to lay over the chart and the ops that two timelines share."""
     drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
     ghosts = [
-        {
-            "makespan": each.makespan,
-            "offsets": each.schedule.offsets,
-            "start": pack(each.start),
-            "end": pack(each.end),
-        }
+        {"makespan": each.makespan, "offsets": each.schedule.offsets, "start": pack(each.start), "end": pack(each.end)}
         for each in map(compute_row, drawn)
     ]
     twins = {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
@@ -337,17 +333,7 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: P
         **asdict(metrics),
         "numbers": _numbers(metrics, schedule, timeline.unit),
         "offsets": schedule.offsets,
-        "ops": {
-            "kind": pack(schedule.kind),
-            "stage": pack(schedule.stage),
-            "chunk": pack(schedule.chunk),
-            "microbatch": pack(schedule.microbatch),
-            "start": pack(timeline.start),
-            "end": pack(timeline.end),
-            "pair": pack(schedule.pair),
-            "bound": pack(timeline.bound),
-            "dependency": pack(schedule.dependency),
-        },
+        "ops": {name: pack(getattr(timeline if name in ("start", "end", "bound") else schedule, name)) for name in OPS},
         "curves": [_curve(curve, pack) for curve in curves],
     }
 
@@ -356,10 +342,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
     """Every column's value as it is written, and what to say beside it."""
     shape = columns.shape_of(schedule)
     return {
-        column.key: {
-            "text": column.text(column.of(metrics, shape), unit),
-            "note": column.note_on(metrics, shape),
-        }
+        column.key: {"text": column.text(column.of(metrics, shape), unit), "note": column.note_on(metrics, shape)}
         for column in columns.COLUMNS
         if column.places & PLACES
     }
