@@ -24,6 +24,16 @@ class Line:
     indent: int = 0
 
 
+def heading(text: str) -> Line:
+    """A name, or the headings of a table of text."""
+    return Line([(text, "name")])
+
+
+def fact(name: str, *parts: Part) -> Line:
+    """What a name in muted letters means; what follows the line's end stands below its beginning."""
+    return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
+
+
 @dataclass(frozen=True)
 class Table:
     """Names and numbers; see :func:`ppsim.questions.terminal.print_table`."""

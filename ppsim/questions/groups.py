@@ -305,7 +305,7 @@ class FigureOptions(OutputOptions):
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
         default="default",
         show_default=False,
-        help="Colours in files: the default and okabe-ito are for all eyes, mono for print in grey, others of papers.",
+        help="Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers.",
     )
     base: int = option(
         "--base",

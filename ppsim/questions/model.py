@@ -12,7 +12,7 @@ from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
-from ppsim.questions.blocks import Block, Line
+from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.door import PATH, VALUE, names_cluster
 from ppsim.questions.groups import JsonOption
 from ppsim.questions.list import ListRequest, Shelves, card_of
@@ -181,7 +181,7 @@ class Card(Answer[ModelRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """A line for each field that says something."""
-        yield Line([(self.name, "name")])
+        yield heading(self.name)
         yield from _lines(self.fields, "")
 
 
@@ -228,25 +228,28 @@ class ModelCost(Answer[ModelRequest]):
     def blocks(self) -> Iterator[Block]:
         """The model's sizes, then its operators, or what training it costs."""
         model, numbers = self.model, describe_model(self.model)
-        yield f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
+        yield Line([(model.name, "name"), f": {format_number(numbers['parameters'] / 1e9)} B parameters"])
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"
-            yield f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}"
+            yield Line(f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}")
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
-        yield f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token, sequences of {model.seq}\n"
+        effort = format_number(numbers["flops_per_token"] / 1e9)
+        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq}\n")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
-        yield "  ".join(f"{name} {numbers[name]}" for name in sizes)
+        pairs = [((f"{'  ' * bool(place)}{name} ", "quiet"), str(numbers[name])) for place, name in enumerate(sizes)]
+        yield Line([part for pair in pairs for part in pair])
         if model.source:
-            yield Line(f"from {model.source}", 5)
+            yield fact("from ", model.source)
         yield from training_blocks(self.training) if self.training else self._operators()
 
     def _operators(self) -> Iterator[Block]:
-        yield f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}"
+        yield heading(f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}")
         for row in list_operators(self.model):
-            yield (
-                f"{row['part']:<10} {row['operator']:<24} {row['forward_flops'] / 1e9:>10.4g} "
-                f"{row['backward_flops'] / 1e9:>10.4g} {row['forward_bytes'] / 1e6:>10.4g}"
+            yield fact(
+                f"{row['part']:<10} ",
+                f"{row['operator']:<24} {row['forward_flops'] / 1e9:>10.4g} "
+                f"{row['backward_flops'] / 1e9:>10.4g} {row['forward_bytes'] / 1e6:>10.4g}",
             )
 
 

@@ -19,7 +19,7 @@ from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
-from ppsim.questions.blocks import Block, Line
+from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.build import build_costs, build_schedule
 from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
@@ -313,19 +313,22 @@ class Partitioned(Answer[PartitionRequest]):
         from ppsim.workload.layout.flags import flags_of
 
         layout, found = self.layout, self.found
-        yield f"{title_of(self.schedule)}  {shape_line(self.schedule)}, {counted(layout.n_layers, 'layer')}\n"
-        yield f"layout    {layout}"
-        yield f"split     {','.join(map(str, self.split))} layers per stage"
-        yield f"makespan  {format_number(self.makespan)} {self.timeline.unit}, {self._against_even()}"
-        yield Line(f"status    {self.status}: {self._proof()} ({found.timed:,} simulated)", 10)
+        size = f"  {shape_line(self.schedule)}, {counted(layout.n_layers, 'layer')}\n"
+        yield Line([(title_of(self.schedule), "name"), size])
+        yield fact("layout    ", str(layout))
+        yield fact("split     ", (",".join(map(str, self.split)), "name"), " layers per stage")
+        span = f"{format_number(self.makespan)} {self.timeline.unit}"
+        yield fact("makespan  ", (span, "name"), f", {self._against_even()}")
+        proved = (self.status, "good" if self.status == "optimal" else "")
+        yield fact("status    ", proved, f": {self._proof()} ({found.timed:,} simulated)")
         yield from self._devices()
         if found.runner_ups:
-            yield "\nnext best" + ("" if found.ranked else " of those simulated")
+            yield heading("\nnext best" + ("" if found.ranked else " of those simulated"))
             for split, makespan in found.runner_ups:
                 yield f"  {format_number(makespan):>10}  {','.join(map(str, split))}"
         yield ""
-        yield Line(f"flags     {flags_of(layout)}", 10)
-        yield Line(f"run it    {self._line_again()}", 10)
+        yield fact("flags     ", flags_of(layout))
+        yield fact("run it    ", (self._line_again(), "try"))
 
     def _proof(self) -> str:
         """What is known of the other splits."""
@@ -350,13 +353,15 @@ class Partitioned(Answer[PartitionRequest]):
 
         schedule, span, busy = self.schedule, self.makespan, self._busy
         held = "most held" if self.held.unit == "B" else "activations"
-        yield f"\ndevice        busy    idle  {held:>11}  stages"
+        yield heading(f"\ndevice        busy    idle  {held:>11}  stages")
         for device in range(min(schedule.n_devices, MOST_ROWS)):
             own = sorted({int(s) for s in schedule.stage[schedule.queue(device)]})
             stages = "  ".join(f"{s}: {format_content(self.layout.content[s : s + 1]) or '(empty)'}" for s in own)
             idle = format_share(1 - busy[device] / span) if span else "0%"
             held = format_size(self.held.peak[device], self.held.unit)
-            yield f"{device:>6}  {format_number(busy[device]):>10}  {idle:>6}  {held:>11}  {stages}"
+            tone = "bad" if min(busy) < max(busy) * (1 - 1e-9) <= busy[device] else ""
+            row = (f"{format_number(busy[device]):>10}  {idle:>6}", tone)
+            yield Line([(f"{device:>6}  ", "name"), row, f"  {held:>11}  {stages}"], 8)
         if schedule.n_devices > MOST_ROWS:
             yield f"... {schedule.n_devices - MOST_ROWS} more devices"
         most = max(busy)
@@ -369,10 +374,10 @@ class Partitioned(Answer[PartitionRequest]):
             who = f"devices {', '.join(map(str, those[:-1]))} and {those[-1]} have most to compute"
         else:
             who = f"device {those[0]} has most to compute"
-        yield Line(
-            f"\nwhy       {who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the other "
+        yield fact(
+            "\nwhy       ",
+            f"{who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the other "
             f"{format_number(span - most)} are filling, draining and waiting",
-            10,
         )
 
     def _line_again(self) -> str:

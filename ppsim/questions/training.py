@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
-from ppsim.questions.blocks import Block, Line
+from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
     zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
     counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
-    yield f"\n{text}: {counts}" if text else f"\n{counts}"
+    yield Line(["\n", (f"{text}: " if text else "", "name"), counts])
     yield from _show_stages(found["stages"])
     yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
     if line := found.get("line"):
@@ -181,13 +181,11 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
             f"{line['in_flight']} microbatches in flight, within {format_share(max(map(abs, line['errors'])))}"
         )
     if step := found.get("step"):
-        yield (
-            f"\na step on {found['cluster']} takes {format_number(step['seconds'])} s: "
-            f"{step['tokens_per_s']:,.0f} tokens/s, "
-            f"{step['tflops']:.0f} TFLOP/s per GPU, "
-            f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
-        )
-        yield (
+        rates = f": {step['tokens_per_s']:,.0f} tokens/s, {step['tflops']:.0f} TFLOP/s per GPU, "
+        rates += f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
+        seconds = f"{format_number(step['seconds'])} s"
+        yield Line([f"\na step on {found['cluster']} takes ", (seconds, "name"), rates])
+        yield Line(
             f"of it {format_number(step['reduction'])} s of gradients and weights, "
             f"{format_number(step['optimizer'])} s of the optimizer"
         )
@@ -202,7 +200,7 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
             )
         yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
         if found["run"]:
-            yield Line(f"run it: {found['run']}", 8)
+            yield fact("run it: ", (found["run"], "try"))
     if "evened_out" in found:
         yield from _show_evened(found)
 
@@ -226,10 +224,10 @@ def _show_evened(found: dict[str, Any]) -> Iterator[Block]:
 
 def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
     timed = "f_ms" in stages[0]
-    heading = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
+    columns = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
     copied = "copy_ms" in stages[0]
-    heading += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
-    yield "\n" + heading + (f" {'copies ms':>10}" if copied else "")
+    columns += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
+    yield heading("\n" + columns + (f" {'copies ms':>10}" if copied else ""))
     for row in stages[:MOST_ROWS]:
         line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
         if timed:
@@ -245,7 +243,7 @@ def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iter
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
     measured = "measured_gib" in devices[0]
-    yield (
+    yield heading(
         f"\n{'device':>6} "
         + " ".join(f"{name:>11}" for name in names)
         + (f" {'measured':>11} {'error':>7}" if measured else "")
@@ -257,7 +255,7 @@ def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iter
             error = "-" if row["error"] is None else format_change(row["error"])
             line += f" {row['measured_gib']:>11.2f} {error:>7}"
         over = capacity is not None and row["total_gib"] > capacity
-        yield line + (f"  over {capacity:g} GiB" if over else "")
+        yield Line([(line, "bad" if over else ""), (f"  over {capacity:g} GiB" if over else "", "fault")])
     worst = max(devices, key=lambda row: row["total_gib"])
     yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
     if measured:

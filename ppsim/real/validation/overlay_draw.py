@@ -22,7 +22,7 @@ from ppsim.show.drawing.gantt_strokes import Design, fill_cells, fill_track, num
 from ppsim.show.drawing.gantt_text import draw_heading, draw_time_axis
 from ppsim.show.drawing.legend import Entry
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import FILL
+from ppsim.show.drawing.palette import DEFAULT, IN_ROW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,8 +216,8 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
     axes.tick_params(axis="y", length=2, width=0.4, pad=2, labelsize=font)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-    colours = np.array([FILL[kind][0] if kind in FILL else INK for kind in TIMED])[schedule.kind]
-    shown = schedule.leads & mask(FILL)[schedule.kind]
+    colours = np.array([DEFAULT.fill(kind)[0] if kind in IN_ROW else INK for kind in TIMED])[schedule.kind]
+    shown = schedule.leads & mask(IN_ROW)[schedule.kind]
     axes.scatter(
         verdict.measured.start[shown],
         verdict.shift[shown],

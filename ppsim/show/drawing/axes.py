@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.core.ops import Kind
+from ppsim.show.drawing.gantt_layout import colours_of
 from ppsim.show.drawing.look import PLAIN, Look
-from ppsim.show.drawing.palette import text_colour
+from ppsim.show.drawing.palette import LEVELS, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,14 +42,12 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
         axis=1,
     )
     palette = look.colours
-    second = schedule.chunk % 2
-    for kind in np.unique(schedule.kind).tolist():
-        for tint in (0, 1):
-            ops = (schedule.kind == kind) & (second == tint)
-            name, fill = Kind(kind).info.name if not tint else "_", palette.fill(Kind(kind))[tint]
-            ax.add_collection(
-                PolyCollection(corners[ops], facecolors=fill, edgecolors="white", linewidths=0.3, label=name)
-            )
+    colours = colours_of(schedule)
+    for colour in np.unique(colours).tolist():
+        kind, level = divmod(colour, LEVELS)
+        name, fill = "_" if level else Kind(kind).info.name, palette.colours[colour]
+        own = corners[colours == colour]
+        ax.add_collection(PolyCollection(own, facecolors=fill, edgecolors="white", linewidths=0.3, label=name))
     first, last = look.window or (0.0, timeline.makespan)
     ax.set(xlim=(first, last), ylim=(schedule.n_devices - 0.5, -0.5), xlabel=timeline.unit, facecolor=palette.bubble)
     ax.set_yticks(range(schedule.n_devices), [f"device {d + look.base}" for d in range(schedule.n_devices)])
@@ -56,6 +55,6 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
         ax.set_title(title)
     shown = np.flatnonzero((start < last) & (start + length > first))
     for op in shown.tolist() if len(shown) <= MOST_LABELS else ():
-        colour = text_colour(palette.fill(Kind(schedule.kind[op]))[second[op]])
+        colour = text_colour(palette.colours[colours[op]])
         where, number = (start[op] + length[op] / 2, schedule.device[op]), str(schedule.microbatch[op] + look.base)
         ax.text(*where, number, color=colour, ha="center", va="center", size=6, clip_on=True)

@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import Idle
 from ppsim.core.ops import TIMED, Kind
-from ppsim.core.schedule import NONE
+from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.segments import OpsInside
-from ppsim.show.drawing.palette import CAUSE_FILL, DEFAULT, DIMMED, HATCHED_SHARE, Palette, blend, channels
+from ppsim.show.drawing.palette import (
+    CAUSE_FILL,
+    DEFAULT,
+    DIMMED,
+    HATCHED_SHARE,
+    LEVELS,
+    Palette,
+    blend,
+    channels,
+    level_of,
+)
 from ppsim.show.drawing.view import View
 
 DOTS = 300
@@ -26,7 +36,7 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
-LABEL_MARGIN, TIGHT_MARGIN = 1.2, 0.1  # points free beside a number, both sides together
+MARGINS = 1.2, 0.1  # points free beside a number, both sides together: as a rule, and where it would not fit else
 DIGIT_WIDTH = 0.58  # of a digit over the font's size
 BORDER = 0.4  # points
 LEAST_BORDERED = 1.2  # points
@@ -38,7 +48,7 @@ PANEL = 1.8  # inches that the rows of a panel may take before they shrink
 TALLEST = 8.0  # inches of all rows of a figure
 BAND = 0.2  # height of a band of the lane below a device's row, in rows
 LEAST_BAND = 3  # dots, below which there is no lane
-COLOUR_COUNT = 2 * len(TIMED)
+COLOUR_COUNT = LEVELS * len(TIMED)
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +64,7 @@ class Cells:
     bordered: NDArray[np.bool_]  # shape (cells,), whether a border begins here: not in the second half of a pair
     kind: NDArray[np.uint8]  # shape (cells,)
     stage: NDArray[np.int32]  # shape (cells,)
-    colour: NDArray[np.uint8]  # shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow
+    colour: NDArray[np.uint16]  # shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow
     number: NDArray[np.int32]  # shape (cells,), the microbatch
     chunk: NDArray[np.int32]  # shape (cells,)
     op: NDArray[np.int64]  # shape (cells,), index into the queues; -1 for none
@@ -76,6 +86,12 @@ def cut_cells(cells: Cells, view: View) -> Cells:
     return Cells(**view.cut({each.name: getattr(cells, each.name) for each in fields(Cells)}, "left", "right", "end"))
 
 
+def colours_of(schedule: Schedule) -> NDArray[np.uint16]:
+    """Shape (ops,), of each op the index into :attr:`Palette.colours`: its kind's, by its chunk."""
+    last = int(schedule.placement.chunk.max())
+    return np.asarray(LEVELS * schedule.kind.astype(np.uint16) + level_of(schedule.chunk, last), np.uint16)
+
+
 def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cells:
     """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are dimmed."""
     schedule = timeline.schedule
@@ -93,7 +109,7 @@ def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cel
         bordered=~second,
         kind=kind,
         stage=schedule.stage[shown],
-        colour=(2 * kind + schedule.chunk[shown] % 2).astype(np.uint8),
+        colour=colours_of(schedule)[shown],
         number=schedule.microbatch[shown],
         chunk=schedule.chunk[shown],
         op=shown,
@@ -133,7 +149,7 @@ def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
         bordered=ones,
         kind=kind,
         stage=schedule.stage[op],
-        colour=(2 * kind).astype(np.uint8),
+        colour=LEVELS * kind.astype(np.uint16),
         number=schedule.microbatch[op],
         chunk=np.zeros(len(op), np.int32),
         op=op,
@@ -152,7 +168,7 @@ def idle_cells(idle: Idle) -> Cells:
         bordered=none.astype(np.bool_),
         kind=none.astype(np.uint8),
         stage=none,
-        colour=(COLOUR_COUNT + idle.cause).astype(np.uint8),
+        colour=(COLOUR_COUNT + idle.cause).astype(np.uint16),
         number=none,
         chunk=none,
         op=none.astype(np.int64) - 1,
@@ -177,20 +193,22 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
     return [""] * len(numbers) if labels == "none" else list(map(str, numbers))
 
 
-def label_size(cell: float, row: float, digits: int, largest: float, margin: float = LABEL_MARGIN) -> float:
-    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it would not be read."""
-    size = min(largest, LABEL_HEIGHT * row, (cell - margin) / (DIGIT_WIDTH * digits))
-    return size if size >= SMALLEST_LABEL else 0.0
+def label_size(cell: float, row: float, digits: int, largest: float) -> float:
+    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it would not be read.
+
+    What has no room for its number with a margin has it with next to none.
+    """
+    sizes = (min(largest, LABEL_HEIGHT * row, (cell - margin) / (DIGIT_WIDTH * digits)) for margin in MARGINS)
+    return next((size for size in sizes if size >= SMALLEST_LABEL), 0.0)
 
 
 def choose_labels(
-    cells: Cells, scale: float, row: float, largest: float, digits: int = 0, margin: float = LABEL_MARGIN
+    cells: Cells, scale: float, row: float, largest: float, digits: int = 0
 ) -> tuple[float, NDArray[np.bool_]]:
     """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
 
-    ``scale`` is points per unit of time, ``row`` a row's height and ``margin`` what is free beside a number, both sides
-    together, in points; ``largest`` is the figure's font size, ``digits`` the longest label's characters (the largest
-    microbatch's).
+    ``scale`` is points per unit of time, ``row`` a row's height in points; ``largest`` is the figure's font size,
+    ``digits`` the longest label's characters (the largest microbatch's).
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
@@ -198,7 +216,7 @@ def choose_labels(
     narrowest = np.full(group.max() + 1, np.inf)
     np.minimum.at(narrowest, group, cells.width * scale)
     digits = digits or len(str(cells.number.max()))
-    sizes = np.array([label_size(width, row, digits, largest, margin) for width in narrowest])
+    sizes = np.array([label_size(width, row, digits, largest) for width in narrowest])
     return float(sizes[np.isfinite(narrowest) & (sizes > 0)].min(initial=largest)), sizes[group] > 0
 
 
@@ -220,7 +238,7 @@ def place_labels(
     for cell in fits[np.lexsort((cells.left[fits], cells.device[fits]))].tolist():
         device = int(cells.device[cell])
         if middle[cell] - half[cell] >= reached.get(device, -np.inf):
-            shown[cell], reached[device] = True, middle[cell] + half[cell] + LABEL_MARGIN / 2
+            shown[cell], reached[device] = True, middle[cell] + half[cell] + MARGINS[0] / 2
     return size, shown
 
 

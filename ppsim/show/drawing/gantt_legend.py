@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,20 +42,20 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
         replace(each, name=f"{each.name}, by share of time") if each.low and blurred & {*each.colours} else each
         for each in entries
     ]
-    if design.vector and any(panel.cells.chunk.max(initial=0) > 1 for panel in panels):
-        entries.append(Entry(_chunks_named(panels, design)))
+    if design.vector and any("." in words[0] for words in _texts_shown(panels, design)):
+        entries.append(Entry("1.3: chunk 1, microbatch 3"))
     narrowest = min(float(panel.cells.width.min(initial=np.inf)) for panel in panels)
     if not design.vector and narrowest * design.scale * POINT < LEAST_SEEN:
         entries.append(Entry("Cells too narrow to print blend"))
     return entries
 
 
-def _chunks_named(panels: Sequence[Panel], design: Design) -> str:
-    """How cells of the third chunk and later ones are told from the first two."""
-    texts = [panel.choose_texts(design.scale, design.row / POINT, design.font) for panel in panels]
-    if any(shown.any() and "." in words[0] for _, shown, words in texts):
-        return "1.3: chunk 1, microbatch 3"
-    return "Underlined: chunks 2, 3; twice: 4, 5"
+def _texts_shown(panels: Sequence[Panel], design: Design) -> Iterator[list[str]]:
+    """The texts of the cells of each panel that shows any."""
+    for panel in panels:
+        _, shown, texts = panel.choose_texts(design.scale, design.row / POINT, design.font)
+        if shown.any():
+            yield texts
 
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
@@ -78,8 +78,8 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
     width = _line_width(entries, font)
     x = max(min((design.left + design.across / 2) / POINT - width / 2, page - width - 2), 2)
     y /= POINT
-    box = BOX * font
     for entry in entries:
+        box = _box_width(entry, font)
         tall, ink = (LOW_BOX_HEIGHT * font, COMM_ARROW) if entry.low else (BOX_HEIGHT * font, "black")
         for number, colour in enumerate(entry.colours):
             part = box / len(entry.colours)
@@ -93,7 +93,7 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
             frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
             figure.add_artist(frame).set_transform(points)
         figure.text(
-            x + NAME_AT * font * bool(entry.colours),
+            x + _name_at(entry, font),
             y,
             entry.name,
             fontsize=font,
@@ -104,9 +104,19 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
         x += _entry_width(entry, font)
 
 
+def _box_width(entry: Entry, font: float) -> float:
+    """Points across its box, of which each colour has half of the usual at least."""
+    return BOX * font * max(1.0, len(entry.colours) / 2) * bool(entry.colours)
+
+
+def _name_at(entry: Entry, font: float) -> float:
+    """Points from the start of an entry to its name."""
+    return (_box_width(entry, font) + (NAME_AT - BOX) * font) * bool(entry.colours)
+
+
 def _entry_width(entry: Entry, font: float) -> float:
     """Points from the start of an entry to the start of the next."""
-    return NAME_AT * font * bool(entry.colours) + text_width(entry.name, font) + APART * font
+    return _name_at(entry, font) + text_width(entry.name, font) + APART * font
 
 
 def _line_width(entries: Sequence[Entry], font: float) -> float:

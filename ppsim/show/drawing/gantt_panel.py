@@ -21,8 +21,6 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.engine.simple.segments import STREAMS, OpsInside
 from ppsim.errors import InputError
 from ppsim.show.drawing.gantt_layout import (
-    LABEL_MARGIN,
-    TIGHT_MARGIN,
     Cells,
     Messages,
     cells_of,
@@ -101,23 +99,20 @@ class Panel:
     def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
         """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
 
-        Chunks are left out of the texts where they would leave no room for numbers, then most of the margin.
+        Chunks are left out of the texts where they would leave some cells no room for their numbers.
         """
         lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
         if self.look.every:
             texts = label_texts(self.cells, self.look.labels, self.look.base)
             texts = [text if kept else "" for text, kept in zip(texts, lit.tolist(), strict=True)]
             return *place_labels(self.cells, texts, scale, row, largest), texts
-        tries = [(self.look.labels, LABEL_MARGIN), (self.look.labels, TIGHT_MARGIN)]
-        if self.look.labels == "auto":
-            tries = [("auto", LABEL_MARGIN), ("mb", LABEL_MARGIN), ("mb", TIGHT_MARGIN)]
-        for labels, margin in tries:
+        for labels in ("auto", "mb") if self.look.labels == "auto" else (self.look.labels,):
             texts = label_texts(self.cells, labels, self.look.base)
             longest = max(map(len, texts), default=0)
             if longest == 0:
                 return 0.0, shown, texts
-            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest, margin)
-            if shown.any():
+            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
+            if shown[lit].all():
                 break
         return size, shown, texts
 

@@ -23,15 +23,23 @@ from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
 from ppsim.show.drawing.look import PLAIN, Look
-from ppsim.show.drawing.palette import CAUSE_FILL, COMM_ARROW, DEFAULT, DIMMED, Palette, blend, channels, text_colour
+from ppsim.show.drawing.palette import (
+    CAUSE_FILL,
+    COMM_ARROW,
+    DEFAULT,
+    DIMMED,
+    LEVELS,
+    Palette,
+    blend,
+    channels,
+    text_colour,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.path import Path
 
 
-UNDERLINE, UNDERLINE_WIDTH = 0.1, 0.5  # of a cell's height between lines, and points
-MOST_UNDERLINES = 4
 LANE_EDGE = 0.25  # points
 HAIRLINE = 0.3  # points, around what all devices run together
 STRIP_DOTS = 24  # of a column of a strip of messages
@@ -150,28 +158,12 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         if palette.lines[colour] and lit:
             lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
             axes.add_artist(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
-    if design.vector and cells.chunk.max(initial=0) > 1:
-        _underline(axes, cells, top, bottom, design)
     if design.border:
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
         path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
         border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
         axes.add_artist(border)
-
-
-def _underline(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
-    """A line below the number for the second pair of chunks, two for the third, three for the fourth, then again."""
-    lines = cells.chunk // 2 % MOST_UNDERLINES
-    for number in range(1, MOST_UNDERLINES):
-        for ink in ("#ffffff", "#000000"):
-            inks = np.array([text_colour(fill) == ink for fill in design.palette.colours])
-            own = np.flatnonzero((lines >= number) & cells.lit & inks[cells.colour])
-            y = bottom[own] - UNDERLINE * number * (bottom - top)[own]
-            margin = 0.12 * (cells.end - cells.left)[own]
-            left, right = cells.left[own] + margin, cells.right[own] - margin
-            if len(own):
-                axes.hlines(y, left, right, color=ink, linewidth=UNDERLINE_WIDTH, zorder=4)
 
 
 def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
@@ -211,7 +203,7 @@ def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
             continue
         ends = np.full(own.sum(), design.gap), np.full(own.sum(), devices - (design.lane if in_row else design.gap))
         path = rectangles(bars.left[own], bars.right[own], *ends)
-        colour = design.palette.colours[2 * kind] if in_row else LANE_FILL[COLLECTIVE]
+        colour = design.palette.colours[LEVELS * kind] if in_row else LANE_FILL[COLLECTIVE]
         if in_row:
             axes.add_artist(PathPatch(path, facecolor=colour, linewidth=0, snap=True, zorder=2))
         outline: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": HAIRLINE, "snap": True}

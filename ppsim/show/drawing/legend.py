@@ -10,10 +10,11 @@ import numpy as np
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, COPY_IN, COPY_OUT, GRADIENT
-from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, COPY_LANE, DEFAULT, IN_ROW, Palette
+from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, COPY_LANE, DEFAULT, IN_ROW, LEVELS, Palette, level_of
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 OTHER_TINT = "Other tint"
+BY_CHUNK = "First to last chunk"
 LANE_FILL = {
     ACTIVATION: COMM_LANE,
     GRADIENT: COMM_LANE,
@@ -29,7 +30,7 @@ class Entry:
     """One entry of a legend."""
 
     name: str  # what to call it
-    colours: tuple[str, ...] = ()  # of its box, one or two side by side; none where there is no box
+    colours: tuple[str, ...] = ()  # of its box, side by side; none where there is no box
     low: bool = False  # whether the box is low, for what a lane shows
     hatch: str = ""  # the colour of the lines in a hatched box
     kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``
@@ -62,9 +63,12 @@ def legend_entries(
     if lighter:
         # With one stage of each of two replicas on a device, its second stage is of the second replica.
         replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
-        chunk = "2nd chunk" if max(schedule.n_chunks for schedule in lighter) <= 2 else "odd chunks"
-        meaning = " or ".join([chunk] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        entries.append(Entry(f"{OTHER_TINT}: {meaning}", (palette.fill(Kind.F)[1],)))
+        meaning = " or ".join(["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas))
+        last, tints = max(int(schedule.placement.chunk.max()) for schedule in lighter), palette.fill(Kind.F)
+        if last == 1:
+            entries.append(Entry(f"{OTHER_TINT}: {meaning}", tints[-1:]))
+        else:
+            entries.append(Entry(BY_CHUNK, tuple(tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS])))
     entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
     if not causes and any(map(_has_bubble, timelines)):
         entries.append(Entry("Bubble", (palette.bubble,), hatch=palette.bubble_hatch))

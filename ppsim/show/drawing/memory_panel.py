@@ -27,6 +27,8 @@ POINTS = 72
 SQUARE = "\u25a0"
 BESIDE = 4.0  # points between the axes and the names right of them
 LINE_HEIGHT = 1.15  # of a name over the font's size
+MOST_PARTS = 10  # from here on the peak's tick, for which there is little room, is rounded to a whole number
+TICKS_APART = 1.4  # heights of the font between the peak's tick and others
 WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
 BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
 BAR_WIDE = 60.0  # points of the bar of a strip's colours
@@ -132,11 +134,15 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
-    highest = max(top, cap or 0) / scale
+    peak, highest = top / scale, max(top, cap or 0) / scale
     axes.set_ylim(0, 1.08 * (highest or 1.0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value)))
+    locator = MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value))
+    apart = TICKS_APART * font / POINTS * axes.figure.dpi * axes.get_ylim()[1] / axes.get_window_extent().height
+    ticks = [tick for tick in locator.tick_values(0, highest) if 0 <= tick <= highest and abs(tick - peak) >= apart]
+    named = f"{peak:,.0f}" if peak >= MOST_PARTS else f"{peak:.2g}"
+    axes.set_yticks([*ticks, peak], [*(f"{tick:,.10g}" for tick in ticks), named])
     axes.set_ylabel(f"{curve.name}\n({unit})" if unit else curve.name, fontsize=font, labelpad=2)
     return scale
 

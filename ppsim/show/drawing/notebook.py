@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
-from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK, FILL, text_colour
+from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK, DEFAULT, IN_ROW, level_of, text_colour
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -40,21 +40,20 @@ def figure(timeline: Timeline) -> Figure:
     duration = timeline.end - timeline.start
     share = np.where(schedule.pair >= 0, 0.5, 1.0)  # the ops of a pair are drawn one after the other
     start = timeline.start + np.where(schedule.leads, 0.0, duration / 2)
-    second = schedule.chunk % 2
-    lighter = ", second replica" if schedule.n_chunks == 1 else ", second chunk"
-    lighter = ", odd chunks" if schedule.n_chunks > 2 else lighter
+    last = int(schedule.placement.chunk.max())
+    also = ", second replica" if schedule.n_chunks == 1 else ", second chunk"
     digits = len(str(schedule.n_microbatches - 1))
     traces = []
-    for kind in FILL:
-        for tint in (0, 1):
-            ops = np.flatnonzero((schedule.kind == kind) & (second == tint))
+    for kind in IN_ROW:
+        for chunk in range(last + 1):
+            ops = np.flatnonzero((schedule.kind == kind) & (schedule.chunk == chunk))
             if not len(ops):
                 continue
-            colour = FILL[kind][tint]
+            colour = DEFAULT.fill(kind)[level_of(chunk, last)]
             facts = np.stack([schedule.stage[ops], schedule.microbatch[ops]], axis=1)
             traces.append(
                 go.Bar(
-                    name=kind.info.name + (lighter if tint else ""),
+                    name=kind.info.name + (f", chunk {chunk}" if last > 1 else also if chunk else ""),
                     y=schedule.device[ops],
                     x=(duration * share)[ops],
                     base=start[ops],

@@ -6,31 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle
+from typing import Any
 
-from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
+from ppsim.core.ops import TIMED, Kind, Stream
 
-# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the first and second tint, for even and odd chunks of a
-# device, and the terminal's second shade of the first, for every other microbatch, so that neighbours of one kind stay
-# apart. `tests/show/drawing/test_palette.py` holds the tints, messages and bubbles apart for every kind of colour
-# vision.
+# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of the first and the last chunk of a device (those
+# of others lie between), and the terminal's second shade of the first, for every other microbatch, so that neighbours
+# of one kind stay apart. How far apart the tints are: ``PROMISED``.
 COLOURS = {
-    "forward": ("#124192", "#5F6DBD", "#2A5AB0"),
-    "backward": ("#116948", "#8BB587", "#2A8562"),
-    "input": ("#4A93A2", "#1FBCDF", "#66ACB9"),
-    "weights": ("#906D01", "#CEA93A", "#A9841F"),
+    "forward": ("#113BA9", "#5963E1", "#3256B5"),
+    "backward": ("#88A77A", "#47583B", "#99B38D"),
+    "input": ("#0B6D6D", "#01A099", "#2D8181"),
+    "weights": ("#987F00", "#C8AC0F", "#A69124"),
 }
 COMM_ARROW = "#8A2C59"
-COMM_LANE = "#B9437B"
-COLLECTIVE = "#873512"  # gathered parameters and reduced gradients, in the same lane
+COMM_LANE = "#B9216B"
+COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
 VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")  # what runs beside F, B, I and W in a device's row
 ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
 _SHADES = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
-FILL = {kind: _SHADES[kind.info.colour][:2] for kind in IN_ROW}
-# Kinds drawn hatched have lines of their other tint; where those would be too fine, both tints blend.
-HATCH = {kind: FILL[kind][::-1] for kind in COMPUTE if kind.info.hatched}
-HATCHED_SHARE = 0.35
+LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
+HATCHED_SHARE = 0.35  # of a hatched cell that is lines, which blend with the fill where they would be too fine
 SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
@@ -40,30 +38,30 @@ RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first t
 # Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where a schedule has to
 # wait, strong where it need not, and apart from all ops and each other for every kind of colour vision.
 CAUSE_FILL = {
-    "host": "#8B8DF7",
-    "message": "#FEC582",
-    "compute": "#E35988",
-    "order": "#5D1D45",
-    "imbalance": "#7C3C59",
-    "collective": "#3D0039",
-    "fill": "#C2BFCE",
-    "turnaround": "#EEDAFD",
-    "drain": "#E5FCE6",
-    "copy": "#0D01E7",
-    "barrier": "#33281D",
+    "host": "#8291FC",
+    "message": "#F4C188",
+    "compute": "#F14C92",
+    "order": "#5A1E47",
+    "imbalance": "#7A4153",
+    "collective": "#310033",
+    "fill": "#BAB7C8",
+    "turnaround": "#E8D3F7",
+    "drain": "#E0F8DB",
+    "copy": "#0700ED",
+    "barrier": "#2A2219",
 }
 CAUSE_DARK = {
-    "host": "#B36C56",
-    "message": "#D38155",
-    "compute": "#F593AE",
-    "order": "#0A7C89",
-    "imbalance": "#780465",
-    "collective": "#9B75E6",
-    "fill": "#564758",
-    "turnaround": "#573A3E",
-    "drain": "#252936",
-    "copy": "#B9C7D4",
-    "barrier": "#D7EA9A",
+    "host": "#AC6544",
+    "message": "#D27C50",
+    "compute": "#F496B7",
+    "order": "#047F99",
+    "imbalance": "#6C085B",
+    "collective": "#9F79E4",
+    "fill": "#52414E",
+    "turnaround": "#4E3034",
+    "drain": "#1D2638",
+    "copy": "#B7CDDC",
+    "barrier": "#DFF19E",
 }
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
@@ -128,6 +126,11 @@ def channels(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
+def level_of(chunk: Any, last: int) -> Any:
+    """Which of ``LEVELS`` tints a chunk has, or each of an array, on devices whose last chunk is ``last``."""
+    return (2 * chunk * (LEVELS - 1) + last) // max(1, 2 * last)
+
+
 def blend(above: str, below: str, share: float) -> str:
     """The colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
     pairs = zip(channels(above), channels(below), strict=True)
@@ -152,7 +155,7 @@ class Palette:
 
     Attributes:
         name: what the user calls it.
-        tints: by colour key of a kind, the tints of even and odd chunks.
+        tints: by colour key of a kind, the tints of the first and of the last chunk of a device.
         bubble: the fill of idle time on a light page.
         bubble_dark: the same on a dark page.
         bubble_hatch: the colour of lines across idle time; empty for none.
@@ -168,19 +171,21 @@ class Palette:
     hatches: Mapping[str, str] = field(default_factory=dict)
     ramp: Ramp = (*RAMP[0], "#C9DCEB")
 
-    def fill(self, kind: Kind) -> tuple[str, str]:
-        """The tints of a kind, for even and odd chunks; those of idle time for what is not drawn in a device's row."""
-        return self.tints.get(kind.info.colour) or (self.bubble,) * 2
+    def fill(self, kind: Kind) -> tuple[str, ...]:
+        """The tints of a kind, by level; those of idle time for what is not drawn in a device's row."""
+        first, last = self.tints.get(kind.info.colour) or (self.bubble,) * 2
+        return tuple(blend(last, first, level / (LEVELS - 1)) for level in range(LEVELS))
 
-    def hatch(self, kind: Kind) -> tuple[str, str]:
-        """The colours of lines across its cells, empty for none; a kind drawn hatched has those of its other tint."""
+    def hatch(self, kind: Kind) -> tuple[str, ...]:
+        """The colours of lines across its cells, by level, empty for none; of a kind drawn hatched its other tint."""
+        fills, half = self.fill(kind), LEVELS // 2
         if kind.info.hatched:
-            return self.fill(kind)[::-1]
-        return (self.hatches.get(kind.info.colour, ""),) * 2
+            return (fills[-1],) * half + (fills[0],) * half
+        return (self.hatches.get(kind.info.colour, ""),) * LEVELS
 
     @cached_property
     def colours(self) -> tuple[str, ...]:
-        """Both tints of every kind, by colour index."""
+        """The tints of every kind, by colour index."""
         return tuple(fill for kind in TIMED for fill in self.fill(kind))
 
     @cached_property
@@ -191,8 +196,7 @@ class Palette:
 
 DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
 # Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full backward of zb and an
-# input gradient of megatron, which those papers do not draw, have colours between. okabe-ito is for every kind of
-# colour vision, mono for print in grey, and tests hold both to that.
+# input gradient of megatron, which those papers do not draw, have colours between.
 OF_PAPERS = {
     "zb": "#397AF2 #9DBDF9  #1E8F98 #7FC4C9  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
     "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #2F8F7F #9AD1C7  #D88C2B #F2CF9F",
@@ -200,6 +204,29 @@ OF_PAPERS = {
     "torch": "#0000FF #7F7FFF  #FFA500 #FFD280  #008080 #66B2B2  #008000 #7FBF7F",
     "okabe-ito": "#0072B2 #00449B  #009E73 #A2CBB6  #56B4E9 #013543  #E69F00 #F7EFA0",
     "mono": "#303030 #494949  #636363 #7F7F7F  #9B9B9B #B9B9B9  #D7D7D7 #F3F3F3",
+}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """How far apart the two tints of F, B, I and W are at least, as `tests/show/drawing/test_palette.py` measures it.
+
+    Attributes:
+        seen: CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks.
+        in_grey: steps of lightness L* between any two of the first chunk, and of the last.
+        chunks_in_grey: the same between any two of both chunks.
+    """
+
+    seen: float = 0.0
+    in_grey: float = 0.0
+    chunks_in_grey: float = 0.0
+
+
+# Of palettes that are for every kind of colour vision, or for print in grey: what the words of ``--palette`` say.
+PROMISED = {
+    "default": Promise(seen=12, in_grey=11, chunks_in_grey=5.5),
+    "okabe-ito": Promise(seen=10),
+    "mono": Promise(in_grey=20, chunks_in_grey=9.5),
 }
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
 MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#D0D0D0"}

@@ -24,8 +24,8 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
 from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, Lane, compute_row, streams_of
-from ppsim.show.drawing.legend import OTHER_TINT, Entry, legend_entries
-from ppsim.show.drawing.palette import FILL, IN_ROW, SHADE, TERMINAL_MUTED, channels, text_colour
+from ppsim.show.drawing.legend import BY_CHUNK, OTHER_TINT, Entry, legend_entries
+from ppsim.show.drawing.palette import DEFAULT, IN_ROW, LEVELS, SHADE, TERMINAL_MUTED, channels, level_of, text_colour
 from ppsim.show.drawing.terminal_marks import Marks
 
 MOST_ROWS = 32
@@ -266,9 +266,9 @@ def _cell(
     if not colour:
         letter = kind.name.lower() if chunk % 2 else kind.name
         return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if basic else ""
-    fill = FILL[kind][chunk % 2]
+    fill = DEFAULT.colours[LEVELS * kind + level_of(chunk, int(schedule.placement.chunk.max()))]
     if microbatch % 2:
-        fill = _darker(fill) if chunk % 2 else SHADE[kind]
+        fill = _darker(fill) if chunk else SHADE[kind]
     text = kind.name + number if number and kind.info.hatched else number
     text = (text if len(text) <= width else "").center(width, signs.hatch if kind.info.hatched else " ")
     return text, Style(color=text_colour(fill), bgcolor=fill)
@@ -325,6 +325,10 @@ def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
     """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
     colour, basic = how
     name = entry.name[0].lower() + entry.name[1:]
+    if entry.name == BY_CHUNK and colour:
+        return Text.assemble(*(("  ", Style(bgcolor=fill)) for fill in entry.colours), (f" {name}", signs.muted))
+    if entry.name == BY_CHUNK:
+        return Text("lower case: odd chunks", signs.muted)
     if entry.name.startswith(OTHER_TINT):
         return Text(name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted)
     if not entry.kinds:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
-from ppsim.show.drawing.palette import FILL, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
+from ppsim.show.drawing.palette import DEFAULT, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
 from ppsim.show.files.page_parts import fill_page, looks_of, pack_bytes, read_script
 
 
@@ -36,8 +36,8 @@ def plan_page(
             {
                 "name": kind.info.name,
                 "letter": kind.name,
-                "fill": FILL[kind],
-                "text": list(map(text_colour, FILL[kind])),
+                "fill": DEFAULT.fill(kind),
+                "text": list(map(text_colour, DEFAULT.fill(kind))),
             }
             for kind in COMPUTE
         ],

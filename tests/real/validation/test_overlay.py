@@ -28,7 +28,7 @@ from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overlay, timelines_of
 from ppsim.real.validation.overlay_draw import plot_overlay
 from ppsim.schedules import find, generate
-from ppsim.show.drawing.palette import FILL
+from ppsim.show.drawing.palette import DEFAULT
 from ppsim.show.files.writers.html import contents
 from tests.browser import started
 from tests.commands import invoke
@@ -130,7 +130,7 @@ def test_residuals_stand_below_in_the_colour_of_their_kind(two):
             dots.get_offsets(), np.stack([verdict.measured.start, verdict.shift], axis=1)[once]
         )
         colours = [to_hex(colour).upper() for colour in dots.get_facecolors()]
-        assert colours == [FILL[Kind(kind)][0].upper() for kind in schedule.kind[once]]
+        assert colours == [DEFAULT.fill(Kind(kind))[0].upper() for kind in schedule.kind[once]]
         assert [tuple(line.get_ydata()) for line in axes.lines] == [(0, 0)]
         low, high = axes.get_ylim()
         assert low < verdict.shift.min()

@@ -14,7 +14,7 @@ from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, idle_cells, join_cells, raster
 from ppsim.show.drawing.legend import legend_entries
-from ppsim.show.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, FILL, luminance
+from ppsim.show.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, COLOURS, luminance
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
 from tests.pages import BROWSER, opened
@@ -48,7 +48,7 @@ def test_every_cause_has_a_colour_of_its_own():
     assert len({*CAUSE_DARK.values(), BUBBLE_DARK}) == len(CAUSES) + 1
     greys = sorted(map(lightness, CAUSE_FILL.values()))
     assert min(right - left for left, right in pairwise(greys)) >= 5
-    ops = [lab(fill) for pair in FILL.values() for fill in pair]
+    ops = [lab(fill) for shades in COLOURS.values() for fill in shades[:2]]
     assert min(float(np.linalg.norm(lab(cause) - op)) for cause in CAUSE_FILL.values() for op in ops) >= 15
 
 

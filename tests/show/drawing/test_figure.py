@@ -29,7 +29,7 @@ from ppsim.show.drawing.gantt import STYLES, plot
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry
 from ppsim.show.drawing.look import Look
-from ppsim.show.drawing.palette import BUBBLE, DEFAULT, FILL
+from ppsim.show.drawing.palette import BUBBLE, DEFAULT, LEVELS
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers.figure import SUFFIXES, write
 from tests.pages import texts
@@ -54,7 +54,7 @@ def rgb(colour):
 @given(st.floats(0, 50), st.floats(0, 30), st.integers(1, 5))
 def test_a_number_is_readable_and_inside_its_cell_or_absent(cell, row, digits):
     size = layout.label_size(cell, row, digits, 6.5)
-    assert size == 0 or (4.5 <= size <= 6.5 and size <= 0.62 * row and 0.58 * size * digits <= cell - 1.2 + 1e-9)
+    assert size == 0 or (4.5 <= size <= 6.5 and size <= 0.62 * row and 0.58 * size * digits <= cell - 0.1 + 1e-9)
 
 
 def test_a_number_as_large_as_the_figure_allows_where_there_is_room():
@@ -116,9 +116,7 @@ def test_a_pair_is_one_bordered_cell_in_two_halves():
 def test_the_second_chunk_and_the_second_replica_are_lighter(name):
     run = timeline(name)
     cells = layout.cells_of(run)
-    tint = [
-        DEFAULT.colours.index(FILL[Kind(k)][c % 2]) for k, c in zip(run.schedule.kind, run.schedule.chunk, strict=True)
-    ]
+    tint = [LEVELS * k + (LEVELS - 1) * c for k, c in zip(run.schedule.kind, run.schedule.chunk, strict=True)]
     assert cells.colour.tolist() == tint
     assert set(run.schedule.chunk) == {0, 1}
 

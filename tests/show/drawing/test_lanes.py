@@ -26,7 +26,7 @@ from ppsim.show.drawing.gantt import STYLES, plot
 from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, assign_tracks, card_use, find_producers, lane_of
 from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_FILL
-from ppsim.show.drawing.palette import COMM_LANE, FILL
+from ppsim.show.drawing.palette import COMM_LANE, DEFAULT
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers import html, trace
 from ppsim.show.files.writers import json as json_format
@@ -238,7 +238,7 @@ def test_a_figure_shows_each_message_below_the_device_it_leaves(style):
     assert sorted(zip(drawn[:, 1].astype(int), drawn[:, 0], drawn[:, 2], strict=True)) == sorted(
         zip(messages.source, messages.leave, messages.arrive, strict=True)
     )
-    (cells,) = (boxes(patch) for patch in patches(figure, FILL[Kind.F][0]))
+    (cells,) = (boxes(patch) for patch in patches(figure, DEFAULT.fill(Kind.F)[0]))
     assert drawn[:, 1].min() % 1 >= cells[:, 3].max() % 1 - 1e-9
     assert (np.floor(drawn[:, 3]) == np.floor(drawn[:, 1])).all()
 

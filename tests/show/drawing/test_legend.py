@@ -14,7 +14,7 @@ from ppsim.questions import terminal
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.legend import legend_entries
-from ppsim.show.drawing.palette import FILL, TERMINAL_MUTED, luminance
+from ppsim.show.drawing.palette import DEFAULT, TERMINAL_MUTED, luminance
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
@@ -94,4 +94,4 @@ def test_grey_text_reads_on_light_and_on_dark_terminals():
 def test_a_box_has_the_colours_of_its_kinds():
     entries = legend_entries([timed("dualpipe", 4, 8)])
     for entry in entries:
-        assert entry.colours[: len(entry.kinds)] == tuple(FILL[kind][0] for kind in entry.kinds)
+        assert entry.colours[: len(entry.kinds)] == tuple(DEFAULT.fill(kind)[0] for kind in entry.kinds)

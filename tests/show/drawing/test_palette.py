@@ -4,6 +4,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from ppsim.core.ops import Kind
+from ppsim.questions.groups import FigureOptions
 from ppsim.show.drawing.palette import (
     BUBBLE,
     BUBBLE_DARK,
@@ -13,11 +15,13 @@ from ppsim.show.drawing.palette import (
     COLOURS,
     COMM_LANE,
     COPY_LANE,
+    DEFAULT,
     ENCODER,
     MUTED,
     OUTCOME_COLOURS,
     PALETTES,
     PART_COLOURS,
+    PROMISED,
     RAMP,
     TERM_COLOURS,
     TERMINAL_MUTED,
@@ -52,17 +56,50 @@ def tints_of(name, which=slice(None)):
     return [tint for key in COLOURS for tint in PALETTES[name].tints[key][which]]
 
 
+def lightness(colour):
+    return 116 * luminance(colour) ** (1 / 3) - 16
+
+
+def least_step(colours):
+    return min(right - left for left, right in pairwise(sorted(map(lightness, colours))))
+
+
 def closest(colours, vision):
     return min((difference(a, b, vision), a, b) for a, b in combinations(colours, 2))
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-@pytest.mark.parametrize(("name", "least"), [("default", 12), ("okabe-ito", 10)])
-def test_kinds_chunks_messages_and_bubbles_are_apart(name, least, vision):
-    """CIEDE2000 of at least 12, or 10 with published colours, light page and dark, whatever cones the reader lacks."""
+@pytest.mark.parametrize("name", [name for name, promise in PROMISED.items() if promise.seen])
+def test_kinds_chunks_messages_and_bubbles_are_apart(name, vision):
+    """As promised: 12, or 10 with published colours, light page and dark, whatever cones the reader lacks."""
     for bubble in (BUBBLE, BUBBLE_DARK):
         worst = closest([*tints_of(name), COMM_LANE, COLLECTIVE, bubble], vision)
-        assert worst[0] >= least, worst
+        assert worst[0] >= PROMISED[name].seen >= 10, worst
+
+
+@pytest.mark.parametrize("name", [name for name, promise in PROMISED.items() if promise.in_grey])
+def test_kinds_and_chunks_are_apart_in_grey(name):
+    """As promised, and more within a chunk than a printer without colour needs; of a kind, both chunks even more."""
+    promise, chunks = PROMISED[name], [tints_of(name, slice(which, which + 1)) for which in (0, 1)]
+    assert min(map(least_step, chunks)) >= promise.in_grey >= 8
+    assert least_step([*chunks[0], *chunks[1]]) >= promise.chunks_in_grey >= 5
+    assert min(abs(lightness(a) - lightness(b)) for a, b in zip(*chunks, strict=True)) >= 9
+
+
+def test_the_palettes_that_are_for_all_eyes_and_for_grey_say_so():
+    """The help of --palette names those that a promise is kept for, and no other."""
+    (words,) = (each.help for each in FigureOptions.__dataclass_fields__["palette"].metadata.values())
+    for part, which in (("for all eyes", "seen"), ("for grey print", "in_grey")):
+        named = words.split(part)[0].split(",")[-1].split(":")[-1]
+        assert {*named.replace("and", " ").split()} == {n for n, p in PROMISED.items() if getattr(p, which)}
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_kinds_of_any_number_of_chunks_are_apart(vision):
+    """CIEDE2000 of at least 9 between any tints of two kinds, of chunks between the first and the last too."""
+    kinds = [DEFAULT.fill(kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)]
+    worst = min(difference(a, b, vision) for one, other in combinations(kinds, 2) for a in one for b in other)
+    assert worst >= 9
 
 
 @pytest.mark.parametrize("name", PALETTES)
@@ -95,22 +132,10 @@ def test_encoders_are_apart_from_all_that_is_drawn_beside_them(vision):
     assert min(contrast(text_colour(fill), fill) for fill in ENCODER[1]) >= 4.5
 
 
-def test_all_chunks_are_apart_in_grey_in_mono():
-    """Eight steps of lightness L*, each of 8 of 100 at least."""
-    greys = sorted(116 * luminance(tint) ** (1 / 3) - 16 for tint in tints_of("mono"))
-    assert min(right - left for left, right in pairwise(greys)) >= 8
-
-
 @pytest.mark.parametrize("bubble", [BUBBLE, BUBBLE_DARK])
 def test_no_cell_vanishes_in_the_bubble(bubble):
     """Contrast of at least 2 between idle time and every op."""
     assert min(contrast(tint, bubble) for tint in TINTS) >= 2
-
-
-def test_kinds_of_one_chunk_are_apart_in_grey():
-    """The lightness L* of any two differs by 8 of 100 at least, as a printer without colour needs."""
-    greys = sorted(116 * luminance(tint) ** (1 / 3) - 16 for tint in TINTS[::2])
-    assert min(right - left for left, right in pairwise(greys)) >= 8
 
 
 def test_numbers_read_on_every_fill():

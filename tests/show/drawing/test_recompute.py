@@ -18,7 +18,7 @@ from ppsim.schedules import generate
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, raster
-from ppsim.show.drawing.palette import DEFAULT, FILL, HATCH, HATCHED_SHARE, blend
+from ppsim.show.drawing.palette import DEFAULT, HATCHED_SHARE, LEVELS, blend
 from ppsim.show.drawing.terminal import gantt
 from tests.pages import BROWSER, opened, page
 
@@ -45,9 +45,10 @@ def test_figures_hatch_recomputes_and_name_them():
 
 
 def test_hatching_has_the_colours_of_the_forward():
-    assert FILL[Kind.R] == FILL[Kind.F]
-    assert {Kind.R: FILL[Kind.F][::-1]} == HATCH
-    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in TIMED for _ in range(2)]
+    fills = DEFAULT.fill(Kind.F)
+    assert DEFAULT.fill(Kind.R) == fills
+    assert DEFAULT.hatch(Kind.R) == (*LEVELS // 2 * fills[-1:], *LEVELS // 2 * fills[:1])
+    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in TIMED for _ in range(LEVELS)]
 
 
 def test_where_lines_would_be_too_fine_both_colours_blend():
@@ -57,7 +58,7 @@ def test_where_lines_would_be_too_fine_both_colours_blend():
     image = raster(cells, 2, timeline.makespan, timeline.makespan, 2, round(timeline.makespan))
     op = int(np.flatnonzero(timeline.schedule.kind == Kind.R)[0])
     red, green, blue = image[0, int(timeline.start[op])]
-    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(HATCH[Kind.R][0], DEFAULT.colours[2 * Kind.R], HATCHED_SHARE)
+    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(DEFAULT.hatch(Kind.R)[0], DEFAULT.fill(Kind.R)[0], HATCHED_SHARE)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_pages_know_of_recompute_only_where_it_occurs():
         assert block
         looks.append(json.loads(block[1])["looks"]["kinds"])
     assert [kind["letter"] for kind in looks[0]] == ["F", "B", "I", "W", "R"]
-    assert looks[0][-1]["hatch"] == list(HATCH[Kind.R])
+    assert looks[0][-1]["hatch"] == [DEFAULT.hatch(Kind.R)[0], DEFAULT.hatch(Kind.R)[-1]]
     assert looks[1] == looks[0][:-1]
     assert not any("hatch" in kind for kind in looks[1])
 

@@ -292,6 +292,8 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
     """Colours and names: of the kinds up to the last that occurs, W at least, or of all."""
     colours = document.look.colours
     last = max((int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0)
+    deep = every or any(timeline.schedule.placement.chunk.max() > 1 for timeline in document.timelines)
+    step = 1 if deep else palette.LEVELS - 1  # the first and the last tint will do
     several = every or any(timeline.schedule.has_lanes for timeline in document.timelines)
     fills = list(LANE_FILL.values())[: None if several else COLLECTIVE + 1]
     return {
@@ -299,9 +301,9 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
             {
                 "letter": kind.name,
                 "name": kind.info.name,
-                "fill": colours.fill(kind),
-                "text": [palette.text_colour(fill) for fill in colours.fill(kind)],
-                **({"hatch": colours.hatch(kind)} if any(colours.hatch(kind)) else {}),
+                "fill": colours.fill(kind)[::step],
+                "text": [palette.text_colour(fill) for fill in colours.fill(kind)[::step]],
+                **({"hatch": colours.hatch(kind)[::step]} if any(colours.hatch(kind)) else {}),
             }
             for kind in TIMED
             if every or kind <= max(last, Kind.W)

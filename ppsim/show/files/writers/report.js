@@ -80,12 +80,14 @@ function perDevice(timeline) {
   return element('details', { open }, element('summary', { textContent: heading }), table(head, rows, heading));
 }
 
-/** The background of a legend's box: one colour, hatched or not, or two side by side. */
+const isDark = () => root.dataset.theme === 'dark';
+
+/** The background of a legend's box: one colour, hatched or not, or from one to the other. */
 function boxOf({ colours, hatch, bubble, cause }) {
-  if (cause >= 0) return causeFill(cause, root.dataset.theme === 'dark');
-  if (bubble) return root.dataset.theme === 'dark' ? LOOKS.bubble_dark : LOOKS.bubble;
+  if (cause >= 0) return causeFill(cause, isDark());
+  if (bubble) return isDark() ? LOOKS.bubble_dark : LOOKS.bubble;
   if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
-  return colours.length > 1 ? `linear-gradient(90deg, ${colours[0]} 50%, ${colours[1]} 50%)` : colours[0];
+  return colours[1] ? `linear-gradient(90deg, ${colours})` : colours[0];
 }
 
 function showLegend() {
@@ -137,7 +139,7 @@ function themeNow() {
   const style = getComputedStyle(root);
   const value = name => style.getPropertyValue(name).trim();
   return {
-    dark: root.dataset.theme === 'dark', page: value('--page'), ink: value('--ink'), muted: value('--muted'),
+    dark: isDark(), page: value('--page'), ink: value('--ink'), muted: value('--muted'),
     line: value('--line'),
   };
 }

@@ -67,22 +67,21 @@ function inSight(timeline, geometry) {
   return { spans, count };
 }
 
-const HATCHES = LOOKS.kinds.flatMap(kind => kind.hatch ?? [null, null]); // colour of the lines, by colour index
+const HATCHES = LOOKS.kinds.flatMap(kind => kind.hatch ?? Array(TINTS).fill()); // colour of the lines, by colour index
 const hatchId = (colour, dim) => `hatch-${colour}${dim ? '-dim' : ''}`;
 
 /** Fill of every colour index, then dimmed, then the bubble; of hatched ones the mean of fill and lines. */
 function palette(dark, causes) {
   const bubble = dark ? LOOKS.bubble_dark : LOOKS.bubble;
   const dimmed = fill => blend(fill, bubble, 0.22);
-  const fills = LOOKS.kinds.flatMap(kind => kind.fill)
-    .map((fill, colour) => HATCHES[colour] ? blend(HATCHES[colour], fill, 0.35) : fill);
+  const fills = FILLS.map((fill, colour) => HATCHES[colour] ? blend(HATCHES[colour], fill, 0.35) : fill);
   return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed, dark, causes };
 }
 
 /** The hatched fills, for cells that are drawn one by one. */
 function hatching(colours) {
   const pattern = (colour, dim) => {
-    const [fill, line] = [LOOKS.kinds[colour >> 1].fill[colour & 1], HATCHES[colour]].map(c => dim ? colours.dim(c) : c);
+    const [fill, line] = [FILLS[colour], HATCHES[colour]].map(c => dim ? colours.dim(c) : c);
     return `<pattern id="${hatchId(colour, dim)}" width="6" height="6" patternUnits="userSpaceOnUse"`
       + ` patternTransform="rotate(45)"><path d="M0 0h6v6h-6z" fill="${fill}"/><path d="M0 0h2v6h-2z" fill="${line}"/></pattern>`;
   };

@@ -1,6 +1,5 @@
 // Idle time by cause: segments in sight as cells, merged with the ops for rows of pixels, and what a bubble says.
 
-const FILLS = 2 * LOOKS.kinds.length; // colours of ops, which those of causes follow
 const DRAIN = LOOKS.causes.findIndex(({ name }) => name === 'drain');
 
 /** The colour of a cause on a light or a dark page. */
@@ -60,7 +59,7 @@ function withIdle(timeline) {
   const { ops, waits, offsets, devices } = timeline;
   const size = ops.left.length + waits.offsets[devices];
   const [left, right] = [new Float64Array(size), new Float64Array(size)];
-  const [colour, source] = [new Uint8Array(size), new Int32Array(size).fill(-1)];
+  const [colour, source] = [new Uint16Array(size), new Int32Array(size).fill(-1)];
   let count = 0;
   for (let device = 0; device < devices; device++) {
     let [op, i] = [offsets[device], waits.offsets[device]];
@@ -69,7 +68,7 @@ function withIdle(timeline) {
       const runs = i === last || op < lastOp && ops.left[op] < waits.left[i];
       left[count] = runs ? ops.left[op] : waits.left[i];
       right[count] = runs ? ops.right[op] : waits.right[i];
-      colour[count] = runs ? ops.colour[op] : FILLS + waits.cause[i];
+      colour[count] = runs ? ops.colour[op] : FILLS.length + waits.cause[i];
       if (runs) source[count] = op++;
       else i++;
     }

@@ -157,7 +157,7 @@ function wheel(event) {
 const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
-  c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(root.dataset.theme === 'dark' ? 'light' : 'dark', true),
+  c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(isDark() ? 'light' : 'dark', true),
   l: () => linked() && toggleLinks(), r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => { $('find').value = ''; clearSelection(); pick(null); },
 };

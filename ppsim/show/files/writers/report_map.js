@@ -19,10 +19,10 @@ function mapAt(time) {
   document.querySelectorAll('.map [data-device]').forEach((place, device) => {
     const op = running[device];
     const kind = LOOKS.kinds[ops.kind[op]];
-    const shade = ops.chunk[op] % 2;
-    place.querySelector('.now').style.fill = kind?.fill[shade] ?? '';
+    const colour = ops.colour[op];
+    place.querySelector('.now').style.fill = FILLS[colour] ?? '';
     const [name, doing] = place.querySelectorAll('text');
-    name.style.fill = doing.style.fill = kind?.text[shade] ?? '';
+    name.style.fill = doing.style.fill = TEXTS[colour] ?? '';
     doing.textContent = kind ? labelOf(timeline, op) : '';
     place.classList.toggle('waits', time !== null && !kind);
   });

@@ -27,7 +27,7 @@ function labels(panel, geometry, { spans }, choose) {
     const middle = panel.open ? INSIDE_TOP / 2 : (1 - lane) / 2;
     const size = Math.min(13, row * middle, (group.width * geometry.scale - 4) / (0.62 * digits));
     if (size < 7.5) return '';
-    const fill = LOOKS.kinds[colour >> 1].text[colour & 1];
+    const fill = TEXTS[colour];
     const texts = group.ops.map(([op, device]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
       // Of a cell that the view cuts the number stands in what is seen, where that has room.

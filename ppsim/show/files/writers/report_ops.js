@@ -14,6 +14,8 @@ function take(report) {
 take(JSON.parse(document.getElementById('ppsim-data').textContent));
 const { looks: LOOKS } = REPORT;
 const timed = time => measured(time, REPORT.unit);
+const [FILLS, TEXTS] = ['fill', 'text'].map(of => LOOKS.kinds.flatMap(kind => kind[of])); // by colour index
+const TINTS = LOOKS.kinds[0].fill.length; // of a kind
 const EPSILON = 1e-9;
 const LETTERS = LOOKS.kinds.map(kind => kind.letter).join('');
 const OP = new RegExp(`^(\\d+)([${LETTERS}])(\\d+)$`, 'i'); // 2F5
@@ -74,15 +76,16 @@ async function unpackAll(timeline) {
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);
-  ops.colour = new Uint8Array(size);
+  ops.colour = new Uint16Array(size);
   ops.left = Float64Array.from(ops.start);
   ops.right = Float64Array.from(ops.end);
   for (let device = 0; device < timeline.devices; device++)
     ops.device.fill(device, timeline.offsets[device], timeline.offsets[device + 1]);
   timeline.colours = new Set();
   timeline.paired = false;
+  const last = ops.chunk.reduce((a, b) => Math.max(a, b), 1);
   for (let op = 0; op < size; op++) {
-    ops.colour[op] = 2 * ops.kind[op] + ops.chunk[op] % 2;
+    ops.colour[op] = TINTS * ops.kind[op] + Math.round(ops.chunk[op] * (TINTS - 1) / last);
     timeline.colours.add(ops.colour[op]);
     if (ops.pair[op] < 0) continue;
     timeline.paired = true;
