@@ -246,10 +246,10 @@ class ModelCost(Answer[ModelRequest]):
     def _operators(self) -> Iterator[Block]:
         yield heading(f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}")
         for row in list_operators(self.model):
+            numbers = row["forward_flops"] / 1e9, row["backward_flops"] / 1e9, row["forward_bytes"] / 1e6
             yield fact(
                 f"{row['part']:<10} ",
-                f"{row['operator']:<24} {row['forward_flops'] / 1e9:>10.4g} "
-                f"{row['backward_flops'] / 1e9:>10.4g} {row['forward_bytes'] / 1e6:>10.4g}",
+                f"{row['operator']:<24} " + " ".join(f"{format_number(number):>10}" for number in numbers),
             )
 
 

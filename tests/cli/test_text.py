@@ -23,6 +23,8 @@ COMMANDS = {
     "profile show": f"profile show {GALLERY}/profile-cpu.toml",
     "profile diff": f"profile diff {GALLERY}/profile-cpu.toml other.toml",
     "explain": "explain 1f1b --stages 4 --mb 8",
+    "model": "model llama3-8b --pp 4 --mb 8 --cluster dgx-h100",
+    "partition": "partition 1f1b --devices 4 --mb 8 --num-layers 14 --t-head 2",
     "validate": f"validate --from-record {ROOT}/tests/data/records/timed-p2.json.gz",
 }
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -66,6 +68,8 @@ def test_lines_fit_and_words_stay_whole(name, columns, monkeypatch):
         ("sweep", {"32": "4.0%*"}),
         ("check", {"1;31": "^^^", "36": "  try: move 1B1 after 1F1"}),
         ("profile diff", {"31": "3.00"}),
+        ("model", {"1": "llama3-8b", "36": "ppsim "}),
+        ("partition", {"1": "1F1B", "32": "optimal", "36": "ppsim run"}),
     ],
 )
 def test_colours_say_what_matters(name, coloured, monkeypatch):

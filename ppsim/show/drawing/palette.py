@@ -10,9 +10,9 @@ from typing import Any
 
 from ppsim.core.ops import TIMED, Kind, Stream
 
-# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of the first and the last chunk of a device (those
-# of others lie between), and the terminal's second shade of the first, for every other microbatch, so that neighbours
-# of one kind stay apart. How far apart the tints are: ``PROMISED``.
+# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last chunk (others' lie
+# between), and the terminal's second shade of the first, for every other microbatch, so that two of a kind stay apart.
+# How far apart the tints are: ``PROMISED``.
 COLOURS = {
     "forward": ("#113BA9", "#5963E1", "#3256B5"),
     "backward": ("#88A77A", "#47583B", "#99B38D"),

@@ -62,6 +62,15 @@ def test_a_number_as_large_as_the_figure_allows_where_there_is_room():
     assert layout.label_size(20, 12, 2, 5.5) == 5.5
 
 
+@pytest.mark.parametrize(("width", "shape"), [(6.75, (8, 16)), (3.3, (4, 8))])
+def test_every_number_that_fits_legibly_is_there(width, shape):
+    """Forwards half as wide as backwards have theirs too, at a size of 4.5 points at least."""
+    run = timeline("1f1b", *shape)
+    (axes,) = plot(run, width=width).axes
+    assert len(axes.texts) >= len(run.schedule)
+    assert min(float(text.get_fontsize()) for text in axes.texts) >= 4.5
+
+
 def test_all_cells_of_a_kind_and_stage_carry_numbers_or_none_does():
     cells = layout.cells_of(timeline(tf=[1, 1, 0.05, 1]))
     size, shown = layout.choose_labels(cells, 12.0, 12.24, 6.5)
@@ -71,7 +80,7 @@ def test_all_cells_of_a_kind_and_stage_carry_numbers_or_none_does():
 
 
 @pytest.mark.parametrize(
-    ("width", "line"), [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (1.2, 0.1), (1.1, 0), (0, 0)]
+    ("width", "line"), [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (2.0, 0.1), (1.9, 0), (0, 0)]
 )
 def test_borders_thin_out_with_the_cells(width, line):
     assert layout.border_width(width) == line

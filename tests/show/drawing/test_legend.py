@@ -34,7 +34,7 @@ NAMES = {
     "gpipe on one device": ["Forward", "Backward"],
     "zb-1p": ["Forward", "Backward for input", "Backward for weights", "Bubble"],
     "interleaved": ["Forward", "Backward", "Other tint: 2nd chunk", "Bubble"],
-    "interleaved of three": ["Forward", "Backward", "Other tint: odd chunks", "Bubble"],
+    "interleaved of three": ["Forward", "Backward", "First to last chunk", "Bubble"],
 }
 ALL = ["Forward", "Backward (full)", "Backward for input", "Backward for weights", "Overlapped F&B"]
 TWO = (("dualpipe", "replica"), ("dualpipe-v", "chunk"))

@@ -8,6 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
 
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
@@ -18,9 +19,9 @@ from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import DIGIT_WIDTH, cells_of, cut_cells, label_texts, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
-from ppsim.show.drawing.legend import Entry
+from ppsim.show.drawing.legend import Entry, legend_entries
 from ppsim.show.drawing.look import Highlight, Look, Note
-from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, PALETTES, blend
+from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, LEVELS, PALETTES, blend, luminance
 from ppsim.show.drawing.view import find_repetition, view_of
 from tests.cases import timed
 from tests.commands import invoke
@@ -82,12 +83,17 @@ def test_labels(labels, name, wanted):
     assert wanted <= texts if wanted else not texts
 
 
-@pytest.mark.slow
-def test_three_chunks_are_told_apart_where_texts_do_not_fit():
-    """Cells of chunks 2 and 3 are underlined, and the legend says so."""
-    figure = plot(timed("interleaved", 8, 16, chunks=4), width=3.3)
-    assert any("Underlined" in text.get_text() for text in figure.texts)
-    assert figure.axes[0].collections
+def test_chunks_are_told_apart_where_texts_do_not_fit():
+    """Each has a tint of its own, from the first chunk's to the last's, and the legend shows those."""
+    timeline = timed("interleaved", 4, 8, chunks=4)
+    cells = cells_of(timeline)
+    tints = [DEFAULT.colours[code] for code in np.unique(cells.colour[cells.kind == Kind.F])]
+    steps = np.diff([luminance(tint) for tint in tints])
+    assert len(tints) == 4
+    assert (steps > 0.01).all()
+    assert (cells.colour == LEVELS * cells.kind + np.array([0, 2, 5, 7])[cells.chunk]).all()
+    entries = {entry.name: entry.colours for entry in legend_entries([timeline])}
+    assert entries["First to last chunk"] == tuple(tints)
 
 
 def test_a_window_has_what_runs_then_at_its_place():

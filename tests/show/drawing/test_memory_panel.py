@@ -227,6 +227,18 @@ def test_the_peak_above_a_chart_is_the_highest_of_its_curves():
     assert any("peak 5.5" in text for text in texts_in(plot(timeline).axes[0]))
 
 
+@pytest.mark.parametrize(("name", "peak"), [("gpipe", "8"), ("zb-h2", "7")])
+def test_the_axis_names_the_peak(name, peak):
+    """Whatever round numbers lie below it, of which none is so near that the two would touch."""
+    timeline, curve = memory(name, 4, 8)
+    figure = plot(timeline, memory=[curve])
+    (axes,) = (axes for axes in figure.axes if axes.get_ylabel())
+    ticks = sorted(zip(axes.get_yticks(), axes.get_yticklabels(), strict=True), key=lambda tick: tick[0])
+    assert (ticks[-1][0], ticks[-1][1].get_text()) == (curve.peak.max(), peak)
+    tall = axes.get_window_extent().height / figure.dpi * 72 / axes.get_ylim()[1]
+    assert min(np.diff([place for place, _ in ticks])) * tall >= ticks[-1][1].get_fontsize()
+
+
 def test_panels_of_one_height_have_the_same_ticks():
     """Halves of shares and whole ones, on one axis up to 8."""
     made = [memory(name, 4, 8) for name in ("gpipe", "interleaved")]

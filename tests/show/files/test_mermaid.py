@@ -28,15 +28,18 @@ def test_every_label_has_room_in_its_bar(name, shape):
         assert spans[op] * per_unit >= 7 * len(name_of)
 
 
-def test_kinds_have_the_colours_of_all_pictures_and_white_text_reads_on_them():
-    """F, B and W in their fills, I in a darker one; each look of a bar is one kind's."""
+def test_kinds_have_the_colours_of_all_pictures_and_text_reads_on_them():
+    """F, B and W in their first tints, I in its last; each look of a bar is one kind's."""
     theme = settings(timed("dualpipe", 4, 8))["themeVariables"]
     assert theme["taskBkgColor"] == DEFAULT.tints["forward"][0]
     assert theme["doneTaskBkgColor"] == DEFAULT.tints["backward"][0]
     assert theme["critBkgColor"] == DEFAULT.tints["weights"][0]
     fills = [theme[f"{look}BkgColor"] for look in ("task", "doneTask", "activeTask", "crit")]
     assert len({*fills}) == 4
-    assert min(1.05 / (luminance(fill) + 0.05) for fill in fills) >= 4.5
+    assert theme["activeTaskBkgColor"] == DEFAULT.tints["input"][1]
+    assert (theme["taskTextColor"], theme["taskTextDarkColor"]) == ("#ffffff", "#000000")  # of all looks but the first
+    assert 1.05 / (luminance(fills[0]) + 0.05) >= 4.5
+    assert min((luminance(fill) + 0.05) / 0.05 for fill in fills[1:]) >= 4.5
     styles = {line.split(":")[0].strip()[1]: line.split(":")[1].split("o")[0] for line in lines_of("dualpipe")}
     assert len({*styles.values()}) == len(styles) == 4
 

@@ -27,10 +27,14 @@ LARGEST = 10**12  # scale of times
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
 OTHER = "active, crit, "
 HATCHED = "done, crit, "
-# The variables of its theme for the fill of each look. All but the first share one colour of text, white, which a
-# darker tint for I lets read.
-FILLS = {"taskBkgColor": "forward", "doneTaskBkgColor": "backward", "critBkgColor": "weights"}
-INPUT_FILL = "#2F7A8A"
+# The variables of its theme for the fill of each look, by tint. All but the first share one colour of text, black,
+# which the lighter tint of I lets read.
+FILLS = {
+    "taskBkgColor": ("forward", 0),
+    "doneTaskBkgColor": ("backward", 0),
+    "activeTaskBkgColor": ("input", 1),
+    "critBkgColor": ("weights", 0),
+}
 KIND_LETTERS = np.array([len(kind.name) for kind in Kind])
 LETTER = 7.0  # pixels of a label's letter
 NARROWEST, WIDEST = 800, 6000  # pixels of the chart
@@ -80,10 +84,9 @@ def _look(timeline: Timeline) -> str:
     name = len(f"{schedule.n_stages - 1}{schedule.n_microbatches - 1}") + KIND_LETTERS[schedule.kind]
     letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
     needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
-    theme = {variable: DEFAULT.tints[key][0] for variable, key in FILLS.items()} | {
-        "activeTaskBkgColor": INPUT_FILL,
-        **dict.fromkeys(("taskTextColor", "taskTextDarkColor", "taskTextLightColor"), "#ffffff"),
-        "taskTextOutsideColor": "#000000",
+    theme = {variable: DEFAULT.tints[key][tint] for variable, (key, tint) in FILLS.items()} | {
+        **dict.fromkeys(("taskTextColor", "taskTextLightColor"), "#ffffff"),
+        **dict.fromkeys(("taskTextDarkColor", "taskTextOutsideColor"), "#000000"),
         **dict.fromkeys(("taskBorderColor", "activeTaskBorderColor", "doneTaskBorderColor", "critBorderColor"), "#fff"),
         **dict.fromkeys(("sectionBkgColor", "sectionBkgColor2", "altSectionBkgColor"), DEFAULT.bubble),
     }
