@@ -234,7 +234,7 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
             line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
         if copied:
             line += f" {row['copy_ms']:>10.3f}"
-        yield line
+        yield Line(line, 6)
     if len(stages) > MOST_ROWS:
         yield f"{len(stages) - MOST_ROWS} more stages (--json has them)"
 
