@@ -95,11 +95,9 @@ class Commands(click.Group):
         if args[:1] == ["help"]:  # as people type it
             args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            import difflib
+            from ppsim.base.text import guess_of
 
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            guess = f" Did you mean '{close[0]}'?" if close else ""
-            ctx.fail(f"No such command '{args[0]}'.{guess}")
+            ctx.fail(f"No such command '{args[0]}'.{guess_of(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
@@ -29,6 +30,14 @@ def shorten(text: str, most: int = MOST) -> str:
 def shorten_lines(text: str) -> str:
     """Make every line of a message fit to be shown, and keep its line ends."""
     return "\n".join(shorten(line, MOST_OF_LINE) for line in text.split("\n"))
+
+
+def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Ask whether the known word that is closest was meant; empty where none is close."""
+    import difflib
+
+    close = difflib.get_close_matches(word[:MOST], known, n=1, cutoff=cutoff)
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def quote(value: object, most: int = 80) -> str:

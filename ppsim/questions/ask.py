@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ppsim.base.text import guess_of
 from ppsim.errors import InputError
 from ppsim.questions.given import Given
 from ppsim.questions.options import Option, Request, list_options, make
@@ -39,12 +40,8 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
     known = {word: each for each in options for word in each.words}
     for word in values:
         if word not in known:
-            import difflib
-
-            close = difflib.get_close_matches(word, known, n=1)
-            guess = f". Did you mean '{close[0]}'?" if close else ""
-            names = ", ".join(sorted(each.name for each in options))
-            raise InputError(f"there is no option '{word}'{guess}", f"one of {names}")
+            names, guess = ", ".join(sorted(each.name for each in options)), guess_of(word, known)
+            raise InputError(f"there is no option '{word}'{guess and '.' + guess}", f"one of {names}")
     return [(known[word], value) for word, value in values.items() if value is not None]
 
 

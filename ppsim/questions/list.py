@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ppsim.base.notes import note
+from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError
@@ -238,18 +241,29 @@ def card_of(name: str) -> dict[str, Any]:
     from ppsim.base.source import read_text
     from ppsim.engine.detailed import cluster as clusters
     from ppsim.workload.hardware.hardware import SCHEMA, gpus, machines, read_cluster, read_gpu, read_machine
+    from ppsim.workload.model.model import library
     from ppsim.workload.plans.software import read_software, softwares
 
     plain, release, _ = name.lower().partition("@")
     if plain in softwares():
         version = read_software(name)
+        if said := version.as_if:
+            note(said)
         done = {"release": name.partition("@")[2], **version.techniques(None)} if release else asdict(version.software)
         return {"name": plain, **done}
     text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
     if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))) or f'"{clusters.SCHEMA}"' in text:
         cluster = read_cluster(name)
         return {"cluster": name, **asdict(cluster)} | ({"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {})
-    return asdict(read_gpu(name)) if plain in gpus() or f'"{SCHEMA}"' in text else {}
+    if plain in gpus() or f'"{SCHEMA}"' in text:
+        return asdict(read_gpu(name))
+    guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
+    if guess != guess_of(plain, library()) and not Path(name).exists():
+        raise InputError(
+            f"nothing called {quote(name)} in the library and no such file.{guess}",
+            "ppsim list --models --clusters --gpus --software",
+        )
+    return {}
 
 
 def _short(value: Any) -> str:

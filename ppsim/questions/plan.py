@@ -213,8 +213,8 @@ def _runs(anchors: Sequence[str], machine: Machine | None = None) -> Nearby:
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
-    own = anchors_of((row for name in tables for row in read_table(name)), measured)
-    return Nearby(() if measured else published().runs, own)
+    own = [run for name in tables for run in anchors_of(read_table(name), measured, name)]
+    return Nearby(() if measured else published().runs, tuple(own))
 
 
 def make_task(request: PlanRequest) -> Task:

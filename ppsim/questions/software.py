@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ppsim.base.notes import note
 from ppsim.errors import InputError
 from ppsim.questions.door import VALUE
 from ppsim.questions.options import common, flag, option
@@ -87,12 +89,15 @@ class SoftwareOptions:
         help="How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside nodes (tp-cp-ep-dp-pp).",
     )
 
-    @property
+    @cached_property
     def version(self) -> Version:
         """The software (InputError: none of the library)."""
         from ppsim.workload.plans.software import USUAL, read_software
 
-        return read_software(self.software or USUAL)
+        version = read_software(self.software or USUAL)
+        if said := version.as_if:
+            note(said)
+        return version
 
 
 def parallel_with(options: SoftwareOptions, precision: str | None, model: Model, gpu: Gpu | None) -> Parallel:

@@ -115,6 +115,7 @@ MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
     "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
     "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
+    "unknown cluster": (["model", "dgx-h10"], 2, "Did you mean 'dgx-h100'?"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
     "unknown option": (["run", "--stage", "4"], 2, "--stages"),
     "Megatron's option": (["run", "1f1b", "--pipeline-model-parallel-size=4"], 2, "Did you mean '--devices'?"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from ppsim.base.atomic_file import open_atomically
+from ppsim.base.text import guess_of
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError, PpsimError
@@ -130,10 +130,8 @@ def suffix_of(target: str) -> str:
     name, known = Path(target).name.lower(), formats()
     if found := [suffix for suffix in known if name.endswith(suffix)]:
         return max(found, key=len)
-    close = difflib.get_close_matches(Path(name).suffix, known, n=1)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
     raise InputError(
-        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess}",
+        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess_of(Path(name).suffix, known)}",
         f"one of {' '.join(sorted(known))}",
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base import toml
-from ppsim.base.text import quote
+from ppsim.base.text import guess_of, quote
 from ppsim.base.toml import Refused
 from ppsim.engine.detailed import cluster as clusters
 from ppsim.engine.detailed.cluster import Cluster, Divided, Link, Nodes
@@ -334,8 +334,5 @@ def _from_words(spec: str) -> Cluster:
 
 
 def _unknown(what: str, spec: str, known: dict[str, Path]) -> InputError:
-    import difflib
-
-    close = difflib.get_close_matches(spec.lower(), known, n=1)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
+    guess = guess_of(spec.lower(), known)
     return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, or a .toml file")

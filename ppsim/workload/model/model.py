@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.source import name_of, read_text
-from ppsim.base.text import quote
+from ppsim.base.text import guess_of, quote
 from ppsim.base.toml import Refused
 from ppsim.errors import InputError
 from ppsim.workload.model.hugging_face import CONFIG, LARGEST_CONFIG, read_config
@@ -485,12 +485,8 @@ def _read(spec: str, any_length: bool) -> Model:
         except Refused as refused:
             raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
     if not spec.endswith(".toml") and not Path(spec).exists():
-        import difflib
-
-        close = difflib.get_close_matches(spec.lower(), known, n=1)
-        guess = f" Did you mean '{close[0]}'?" if close else ""
         raise InputError(
-            f"no model {quote(spec)} in the library and no such file.{guess}",
+            f"no model {quote(spec)} in the library and no such file.{guess_of(spec.lower(), known)}",
             f"one of {', '.join(known)} (ppsim model), a .toml file, or a Hugging Face config.json",
         )
     text = read_text(spec, f'a file with schema = "{SCHEMA}", {EXAMPLE}', largest=LARGEST_CONFIG)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from ppsim.base.text import shorten
 from ppsim.base.toml import Refused
 from ppsim.errors import InputError, PpsimError
 from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
@@ -19,6 +20,7 @@ from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
 from ppsim.workload.plans.rows import Setup, measured_peak, measured_step, read_table, setup_of
 
 GIB = 2.0**30
+FAR = 100.0  # times that a measured step is above or below the prediction where one of the two is of something else
 __all__ = ["Row", "Setup", "Skipped", "against", "anchors_of", "predict", "read_table", "setup_of", "summarise"]
 
 
@@ -44,15 +46,16 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
     return best
 
 
-def anchors_of(rows: Iterable[Row], machine: Machine | None = None) -> tuple[Measured, ...]:
+def anchors_of(rows: Iterable[Row], machine: Machine | None = None, where: str = "rows") -> tuple[Measured, ...]:
     """Turn measured rows into runs by which others are corrected.
 
     Args:
         rows: as of a table.
         machine: whose measured op times count for rows on its GPU too.
+        where: what the table is called in errors.
 
     Raises:
-        InputError: none of them has a step and can be predicted.
+        InputError: none of them has a step and can be predicted, or one's step is far from any that could be.
     """
     found = []
     for number, row in enumerate(rows):
@@ -66,9 +69,15 @@ def anchors_of(rows: Iterable[Row], machine: Machine | None = None) -> tuple[Mea
         if setup.measured:
             setting = _setting(setup, parallel, step, costs)
             name = str(row.get("id", f"row {number}"))
+            if not step.seconds / FAR <= setup.measured <= step.seconds * FAR:
+                steps = f"measured a step of {setup.measured:.3g} s, and the plan's own is {step.seconds:.3g} s"
+                hint = "its unit (seconds; tokens/s of all GPUs, or of each), its number of GPUs, or leave the row out"
+                raise InputError(f"{where}: {shorten(name)} {steps}", hint)
             found.append(Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds)))
     if not found:
-        raise InputError("no anchor has a measured step and can be predicted", "rows as plan --against takes them")
+        raise InputError(
+            f"{where}: no anchor has a measured step and can be predicted", "rows as plan --against takes them"
+        )
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.base import toml
-from ppsim.base.text import quote
+from ppsim.base.text import guess_of, quote
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import LIBRARY, Gpu
 from ppsim.workload.model.model import STATES, Model
@@ -159,6 +159,16 @@ class Version:
     named: str = ""
     date: str = ""
 
+    @property
+    def as_if(self) -> str:
+        """What is taken in place of a release that no rule tells apart, in words; empty where one does."""
+        newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
+        if not self.release or self.release <= numbers(newest):
+            return ""
+        name, given = self.software.name, ".".join(map(str, self.release))
+        known = f"{newest}, the newest release that the library knows" if newest else "any: the library tells none apart"
+        return f"{name} {given} is taken as {known}"
+
     def techniques(self, gpu: Gpu | None, precision: str = "", model: Model | None = None) -> dict[str, Any]:
         """List what the version does on a GPU in a precision with a model: techniques by name, those said alone."""
         said: dict[str, Any] = {}
@@ -197,14 +207,12 @@ def read_software(spec: str) -> Version:
     Raises:
         InputError: no such software in the library, or a version that its file does not have.
     """
-    import difflib
-
     name, _, version = spec.lower().strip().partition("@")
     known = softwares()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        guess = f" Did you mean '{close[0]}'?" if close else ""
-        raise InputError(f"no software {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}")
+        raise InputError(
+            f"no software {quote(spec)} in the library.{guess_of(name, known)}", f"one of {', '.join(known)}"
+        )
     words = {word for software in known[name].below for rule in software.rule for word in rule.named}
     if version and not numbers(version) and version not in words:
         raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")

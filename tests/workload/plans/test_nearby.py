@@ -107,6 +107,20 @@ def test_anchors_without_a_measured_step_are_refused(rows):
         anchors_of(rows)
 
 
+@pytest.mark.parametrize("factor", [1e-300, 1 / 101, 101, 1e9])
+def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
+    """As where the unit is another, or the GPUs are those of one node; up to a hundred times is measured."""
+    (plain,), _ = against([ROW])
+    step = plain["modelled_step_s"]
+    rows = [{**ROW, "id": "mine", "step_s": step * factor}]
+    with pytest.raises(InputError, match="mine measured a step") as refused:
+        anchors_of(rows, where="mine.json")
+    said = f"mine.json: mine measured a step of {step * factor:.3g} s, and the plan's own is {step:.3g} s"
+    assert str(refused.value) == said
+    assert refused.value.hint.startswith("its unit")
+    assert anchors_of([{**ROW, "step_s": step * min(max(factor, 1 / 99), 99)}])
+
+
 def test_what_no_run_was_seen_of_is_named():
     found = Nearby(runs(0.1))
     assert unseen(found, setting(), False) == []

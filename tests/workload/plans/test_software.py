@@ -42,6 +42,20 @@ def test_a_release_has_what_came_before_it_and_the_newest_has_all():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("torchtitan@9.9", "torchtitan 9.9 is taken as any: the library tells none apart"),
+        ("megatron-bridge@99.1", "megatron-bridge 99.1 is taken as 26.06, the newest release that the library knows"),
+        ("megatron-bridge@26.06", ""),
+        ("megatron-bridge", ""),
+    ],
+)
+def test_a_release_that_no_rule_knows_is_said_to_be_taken_as_another(spec, said):
+    assert read_software(spec).as_if == said
+    assert invoke("model", spec).stderr.strip() == said
+
+
 def test_software_that_is_built_on_other_software_has_its_habits_but_for_its_own():
     assert read_software("nemo").techniques(H100)["overlap_tp"]
     assert not read_software("megatron-lm").techniques(H100)["overlap_tp"]
