@@ -166,7 +166,7 @@ class Version:
         if not self.release or self.release <= numbers(newest):
             return ""
         name, given = self.software.name, ".".join(map(str, self.release))
-        known = f"{newest}, the newest release that the library knows" if newest else "any: the library tells none apart"
+        known = f"{newest}, the newest release that the library knows" if newest else "any: no rule tells them apart"
         return f"{name} {given} is taken as {known}"
 
     def techniques(self, gpu: Gpu | None, precision: str = "", model: Model | None = None) -> dict[str, Any]:
