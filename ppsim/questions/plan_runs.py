@@ -12,6 +12,8 @@ from ppsim.schedules import generate
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.workload.layout.layout import Layout
+    from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.plans.task import Row, Task
 
 LARGEST = 24_000  # letters of all queues on a page
@@ -26,36 +28,46 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
 
     queues: dict[Any, dict[str, Any]] = {}
     runs: dict[str, dict[str, Any]] = {}
-    wanted = [place for place, row in rows.items() if row["pp"] > 1]
+    sent: dict[str, Any] = {}
     room = LARGEST
-    for place in wanted:
-        candidate = read_key(rows[place]["key"])
-        parallel = candidate.parallel(task.axes.base)
+    for place, row in rows.items():
+        candidate = read_key(row["key"])
+        parallel, layout = candidate.parallel(task.axes.base), layout_of(task, candidate)
         machine = task.machine_of(candidate.layout)
-        costs = stage_costs(task.model, machine, parallel, layout_of(task, candidate)).costs
+        costs = stage_costs(task.model, machine, parallel, layout).costs
         name, *sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
         if candidate.fitted:
             shape = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
             schedule = generate(name, costs=lambda _, made=costs: made, **shape)  # type: ignore[misc]
         else:
             schedule = schedule_of(name, *sizes)
+        if not machine.kinds:
+            sent[str(place)] = _sent(task, parallel, schedule, layout)
         key = place if candidate.fitted else (name, *sizes)
-        if key not in queues:
+        if parallel.pp > 1 and key not in queues:
             packed = _pack(schedule)
-            if packed is None or len(packed["packed"]) > room:
-                continue
-            queues[key] = packed
-            room -= len(packed["packed"])
-        runs[str(place)] = {
-            "queue": list(queues).index(key),
-            "time": _short(costs.time[: len(COMPUTE)]),
-            "pair": None if costs.pair is None else _short(costs.pair),
-            "comm": _short(np.broadcast_to(costs.comm, (parallel.pp,) * 2)),
-        }
+            if packed is not None and len(packed["packed"]) <= room:
+                queues[key] = packed
+                room -= len(packed["packed"])
+        if key in queues:
+            runs[str(place)] = {
+                "queue": list(queues).index(key),
+                "time": _short(costs.time[: len(COMPUTE)]),
+                "pair": None if costs.pair is None else _short(costs.pair),
+                "comm": _short(np.broadcast_to(costs.comm, (parallel.pp,) * 2)),
+            }
     carried = (
         f"The page carries the timelines of {len(runs)} listed plans; the command with --ranks says how to draw this."
     )
-    return {"queues": list(queues.values()), "runs": runs, "carried": carried}
+    return {"queues": list(queues.values()), "runs": runs, "sent": sent, "carried": carried}
+
+
+def _sent(task: Task, parallel: Parallel, schedule: Schedule, layout: Layout) -> dict[str, Any]:
+    """The GiB that a GPU sends in a step by kind: within its node, between nodes."""
+    from ppsim.workload.cost.volumes import sent_bytes
+
+    found = sent_bytes(task.model, task.machine, parallel, schedule, layout)
+    return {kind: _short(amounts / 2**30) for kind, amounts in found.items() if amounts.any()}
 
 
 def _pack(schedule: Schedule) -> dict[str, Any] | None:

@@ -99,6 +99,14 @@ PART_COLOURS = {
     "activations": ("#4A93A2", "#2F7F8F"),
     "work": ("#CDD3DB", "#3D4754"),
 }
+GROUP_COLOURS = {  # of ranks
+    "tp": ("#234A97", "#5F8FE8"),
+    "cp": ("#36BBDB", "#2F7F8F"),
+    "ep": ("#2A9159", "#4CC38A"),
+    "pp": ("#B4540A", "#E8A15C"),
+    "dp": ("#D1242F", "#FF7B72"),
+    "expert-dp": ("#7A4FA3", "#A899DB"),
+}
 OTHER_PARTS = (("#9FD0D8", "#8FD3DF"), ("#CDD3DB", "#4C5867"), ("#B9437B", "#E27FB0"), ("#7C6BB0", "#A899DB"))
 # Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
 OUTCOME_COLOURS = (

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import MUTED
+from ppsim.show.drawing.palette import GROUP_COLOURS, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 6  # rows, columns and cells of a box that are drawn before the middle is left out
-COLOURS = {"tp": "#234A97", "cp": "#36BBDB", "ep": "#2A9159", "pp": "#B4540A", "dp": "#D1242F", "expert-dp": "#7A4FA3"}
 SHADE = "#EEF1F5"  # of every second node
 ROW_IN, KEY_IN, FONT, POINTS = 0.55, 0.17, 6.0, 72
 
@@ -83,10 +82,10 @@ def _figure(
             for line, (kind, members) in enumerate(kinds.items()):
                 if np.isin(members, here).any():
                     place = (left + 0.1 * each, top - 0.55 - 0.05 * line)
-                    axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=COLOURS[kind], linewidth=0))
+                    axes.add_patch(Rectangle(place, 0.8 * each, 0.035, color=GROUP_COLOURS[kind][0], linewidth=0))
     for line, (kind, (ranks, link)) in enumerate(groups.items()):
         low = -KEY_IN / ROW_IN * (line + 0.7)
-        axes.add_patch(Rectangle((0, low - 0.03), 0.06, 0.06, color=COLOURS[kind], linewidth=0))
+        axes.add_patch(Rectangle((0, low - 0.03), 0.06, 0.06, color=GROUP_COLOURS[kind][0], linewidth=0))
         axes.text(0.1, low, f"{kind}: {len(ranks)} ranks, {link} (rank 0's group)", va="center", fontsize=FONT)
     for line, note in enumerate(notes, len(groups)):
         axes.text(0, -KEY_IN / ROW_IN * (line + 0.7), note, va="center", fontsize=FONT)

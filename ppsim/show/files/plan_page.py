@@ -7,7 +7,7 @@ from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
-from ppsim.show.drawing.palette import DEFAULT, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
+from ppsim.show.drawing.palette import DEFAULT, GROUP_COLOURS, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
 from ppsim.show.files.page_parts import fill_page, looks_of, pack_bytes, read_script
 
 
@@ -32,6 +32,7 @@ def plan_page(
         ],
         "terms": _entries("step", TERM_COLOURS),
         "parts": _entries("held", PART_COLOURS),
+        "groups": [{"key": name, "name": name, "colour": pair} for name, pair in GROUP_COLOURS.items()],
         "kinds": [
             {
                 "name": kind.info.name,
@@ -42,7 +43,7 @@ def plan_page(
             for kind in COMPUTE
         ],
         "plans": pack_bytes(dump_json(dict(columns))),
-        **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs")},
+        **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs", "sent")},
     }
     return fill_page(
         title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan_run.js", "plan.js")))

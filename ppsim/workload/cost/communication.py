@@ -93,21 +93,27 @@ def exchange_seconds(
     and from there once to each rank that has, as DeepEP and HybridEP do; without, once for each of its experts. With
     ``most_nodes`` its experts lie on so many nodes at most, as DeepSeek-V3's router limits them.
     """
-    n = group.size
-    if n == 1:
+    if group.size == 1:
         return 0.0
+    near, far = exchange_bytes(machine, group, bytes_, visits, most_nodes)
     inside = group.per_node(machine)
-    near, far = bytes_ * (inside - 1) / n, bytes_ * (n - inside) / n
-    nodes = n / inside
-    if visits:
-        copy = bytes_ / visits
-        near = copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside
-        others = (nodes - 1) * (1 - (1 - 1 / nodes) ** visits)
-        far = copy * (min(others, most_nodes * (1 - 1 / nodes)) if most_nodes else others)
     shares = (share**found.software.exchange for share in (found.curve.within, found.curve.between))
     rates = [rate * share for rate, share in zip((machine.within, machine.between), shares, strict=True)]
-    far *= machine.crowding(nodes, group.step(machine), leaving=1.0)
-    return max(near / rates[0], far / rates[1]) + machine.latency(inside < n)
+    far *= machine.crowding(group.size / inside, group.step(machine), leaving=1.0)
+    return max(near / rates[0], far / rates[1]) + machine.latency(inside < group.size)
+
+
+def exchange_bytes(
+    machine: Machine, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
+) -> tuple[float, float]:
+    """Return what each rank sends within its node and to others in an all-to-all, as :func:`exchange_seconds` says."""
+    n, inside = group.size, group.per_node(machine)
+    if not visits or n == 1:
+        return bytes_ * (inside - 1) / n, bytes_ * (n - inside) / n
+    copy, nodes = bytes_ / visits, n / inside
+    others = (nodes - 1) * (1 - (1 - 1 / nodes) ** visits)
+    far = min(others, most_nodes * (1 - 1 / nodes)) if most_nodes else others
+    return copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside, copy * far
 
 
 def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:

@@ -289,26 +289,34 @@ def _gathers(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[float, float]:
     """Compute the seconds of a gather of tensor ranks, and of one of context ranks: keys and values, or states."""
+    whole, keys = gathered_bytes(model, parallel, layer)
+    gather = gather_seconds(machine, found, group_of(parallel, "tp"), whole)
+    return gather, gather_seconds(machine, found, group_of(parallel, "cp"), keys)
+
+
+def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
+    """Return the bytes that a gather of a layer's tensor ranks makes, and one of its context ranks."""
     p = parallel
     tokens = ops.tokens_of(model, p)
-    whole = tokens * model.hidden * ops.ITEM
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
         keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
     if layer.mixer in STATES:  # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
-    keys *= layer.mixer != "none"
-    gather = gather_seconds(machine, found, group_of(p, "tp"), whole)
-    return gather, gather_seconds(machine, found, group_of(p, "cp"), keys)
+    return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
 
 
 def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:
     """Compute the mean seconds of the two all-to-alls that bring tokens to their experts, and back in 16 bits."""
+    return exchange_seconds(machine, found, group_of(parallel, "ep"), *exchanged(model, parallel))
+
+
+def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
+    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and on how many nodes."""
     p = parallel
     sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * (p.dispatch_bytes + ops.ITEM) / 2
-    visits = model.top_k if p.dispatch != "alltoall" else 0
-    return exchange_seconds(machine, found, group_of(p, "ep"), sent, visits, model.top_groups)
+    return sent, model.top_k if p.dispatch != "alltoall" else 0, model.top_groups
 
 
 @lru_cache(maxsize=128)

@@ -15,6 +15,7 @@ from ppsim.questions.plan import chosen, plan
 from ppsim.schedules import generate
 from ppsim.show.files.plan_page import plan_page
 from ppsim.workload.cost.costs import stage_costs
+from ppsim.workload.cost.volumes import sent_bytes
 from ppsim.workload.plans.ranks import rank_grid
 from tests.browser import started
 from tests.commands import invoke
@@ -117,6 +118,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
         "queues": [],
         "carried": HOSTILE,
         "runs": {},
+        "sent": {"0": {HOSTILE: [1, 2]}},
         "sizes": ["tp"],
         "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}},
     }
@@ -155,6 +157,11 @@ def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_p
             browser.run(f"document.querySelectorAll('#plans tbody tr')[{place}].click()")
             said = f"Timeline of 4 devices, {format_number(simulate(schedule, costs).makespan / 1e3)} s"
             browser.wait(f"document.getElementById('run-of').textContent.startsWith({said!r})")
+            sent = sum(sent_bytes(found.task.model, found.task.machine, parallel, schedule, layout).values())
+            told = browser.run("[...document.querySelectorAll('.sent')].map(line => line.textContent)")
+            assert [re.sub(r" [\d.,]+ GiB", "", line) for line in told] == ["inside its node", "between nodes"]
+            amounts = [float(re.sub(r"[^\d.]", "", line)) for line in told]
+            assert amounts == pytest.approx(sent / 2**30, rel=1e-3)
             shown = browser.run("[...document.querySelectorAll('#ranks [data-rank]')].map(gpu => +gpu.textContent)")
             grid = rank_grid(parallel)
             device = {int(rank): at for (_, at, _, _), rank in np.ndenumerate(grid)}

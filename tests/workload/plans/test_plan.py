@@ -308,7 +308,8 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
     """Of tp 4 x cp 2 the second context rank is rank 4, which the picture leaves out."""
     from io import BytesIO
 
-    from ppsim.show.drawing.ranks import COLOURS, draw_ranks
+    from ppsim.show.drawing.palette import GROUP_COLOURS
+    from ppsim.show.drawing.ranks import draw_ranks
 
     parallel, out = Parallel(tp=4, cp=2, pp=4, dp=2), BytesIO()
     groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
@@ -321,7 +322,8 @@ def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
         width=6.75,
         inputs={},
     )
-    bars = {kind: out.getvalue().decode().lower().count(COLOURS[kind].lower()) - 1 for kind in groups}  # one in the key
+    drawn = out.getvalue().decode().lower()
+    bars = {kind: drawn.count(GROUP_COLOURS[kind][0].lower()) - 1 for kind in groups}  # one in the key
     assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
     assert "a bar at a gap" in out.getvalue().decode()
 

@@ -132,7 +132,7 @@ function choose(place) {
 async function showRun(place) {
   const timeline = await timelineOf(place);
   if (place !== chosen) return;
-  $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) : ''); // none of nodes of unequal sizes
+  $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) + sentOf(place) : ''); // none of nodes of unequal sizes
   drawRun();
   if (DATA.perNode) followRanks(plans[place]);
 }
@@ -183,7 +183,7 @@ function setTheme(theme) {
 
 async function start() {
   plans = rowsOf(await unzip(DATA.plans).json());
-  for (const name of ['flags', 'runs']) DATA[name] = await unzip(DATA[name]).json();
+  for (const name of ['flags', 'runs', 'sent']) DATA[name] = await unzip(DATA[name]).json();
   plans.forEach((plan, place) => Object.assign(plan, { place, rank: plan.listed }));
   $('all').onclick = () => { all = !all; draw(); };
   $('lead').textContent = DATA.lead;

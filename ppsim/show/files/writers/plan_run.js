@@ -158,6 +158,19 @@ function ranksOf(plan) {
     + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or pick it by arrows, for its groups.</p>';
 }
 
+/** What a GPU sends in a step, on average of all, over the links inside its node and over those between nodes. */
+function sentOf(place) {
+  const sent = DATA.sent[place];
+  if (!sent) return '';
+  const sides = ['inside its node', 'between nodes'].map((where, side) => {
+    const amounts = Object.fromEntries(Object.entries(sent).map(([name, both]) => [name, both[side]]));
+    return { where, amounts, sum: Object.values(amounts).reduce((sum, amount) => sum + amount, 0) };
+  });
+  const most = Math.max(...sides.map(({ sum }) => sum));
+  return '<h3>What a GPU sends in a step, on average</h3>' + sides.map(({ where, amounts, sum }) =>
+    `<p class="sent"><span>${where} ${gib(sum)}</span></p>${sum ? bar(amounts, DATA.groups, most) + listOf(amounts, DATA.groups, 'GiB') : ''}`).join('');
+}
+
 const LINES = { tp: 'solid', cp: 'double', dp: 'dashed', pp: 'dotted' }; // as plan.css outlines them
 
 /** Mark the groups of a rank: of its tensors, its sequence, its weights and its pipeline. */
@@ -175,7 +188,8 @@ function pickRank(plan, picked) {
   const where = ranks => new Set(ranks.map(rank => Math.floor(rank / DATA.perNode))).size > 1 ? 'between nodes' : 'inside a node';
   const told = Object.entries(groups).filter(([, ranks]) => ranks.length > 1).map(([name, ranks]) => {
     ranks.sort((a, b) => a - b);
-    return `${name} (${LINES[name]}): ranks ${ranks.length > 8 ? `${ranks.slice(0, 7).join(', ')} and ${ranks.length - 7} more` : ranks.join(', ')}, ${where(ranks)}`;
+    const sent = DATA.sent[plan.place]?.[name]?.reduce((sum, amount) => sum + amount);
+    return `${name} (${LINES[name]}${sent ? `, each sends ${gib(sent)} a step` : ''}): ranks ${ranks.length > 8 ? `${ranks.slice(0, 7).join(', ')} and ${ranks.length - 7} more` : ranks.join(', ')}, ${where(ranks)}`;
   });
   $('picked').textContent = [`rank ${picked}: pipeline device ${device}, replica ${replica}, tensor ${inside % plan.tp}`, ...told].join(' · ');
 }

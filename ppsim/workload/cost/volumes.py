@@ -1,0 +1,85 @@
+"""Bytes that training sends, by what sends them and the links they take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.core.schedule import Schedule
+from ppsim.workload.cost.communication import Group, exchange_bytes, group_of
+from ppsim.workload.cost.costs import exchanged, gathered_bytes
+from ppsim.workload.cost.overlap import BLOCKS
+from ppsim.workload.cost.update import joined
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.layout.layout import Layout
+from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
+from ppsim.workload.model.model import Layer, Model, mtp_kind
+from ppsim.workload.model.operators import ITEM, Floats, layer_operators
+from ppsim.workload.model.parallel import Parallel
+
+VOLUMES = ("tp", "cp", "ep", "pp", "dp")
+
+
+def sent_bytes(
+    model: Model, machine: Machine, parallel: Parallel, schedule: Schedule, layout: Layout | None = None
+) -> dict[str, Floats]:
+    """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and to other nodes.
+
+    What the times of a plan are made of: a ring sends (n - 1)/n of what a gather makes from every rank, and between two
+    nodes from one of each; experts' tokens go as the dispatcher sends them; dp has expert-data-parallel ranks too.
+    Sums of ends that share a table, and scattered embeddings, are left out: they are small.
+
+    Args:
+        model: what is trained.
+        machine: the nodes, all alike.
+        parallel: how it is trained.
+        schedule: of the pipeline, for its messages.
+        layout: what each stage holds.
+    """
+    p, found = parallel, {kind: np.zeros(2) for kind in VOLUMES}
+    contents = contents_of(model, p, layout)
+    each = p.microbatches / p.pp
+    for content in contents:
+        again = content.recomputed / max(content.layers, 1) * (p.recompute == "full")
+        mtp = [(mtp_kind(model), content.mtp, 0.0)] if content.mtp else []
+        for layer, count, part in [*((layer, n, again) for layer, n in content.kinds), *mtp]:
+            for kind, amount in _layer_bytes(model, machine, p, layer, part).items():
+                found[kind] += each * count * amount
+    trained = parameters_of_stages(model, p, contents, trained=True) * p.replicas / p.pp
+    scattered, gathered = (p.microbatches if p.zero >= 2 else 1), (2 * p.microbatches if p.zero == 3 else 1)
+    of_weight = scattered * p.gradient_bytes + gathered * (p.gradient_bytes if p.zero == 0 else ITEM)
+    for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
+        found["dp"] += _ring(machine, joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight)
+    found["pp"] += _messages(machine, p, schedule) * message_bytes(model, p)
+    return found
+
+
+def _layer_bytes(model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float) -> dict[str, Floats]:
+    """What a GPU sends for a microbatch of a layer, ``again`` the share of it whose forward runs again."""
+    p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
+    names = layer_operators(model, p, layer).names
+    blocks = sum(makes in names for _, makes in BLOCKS)
+    gathers = blocks * ((5 if p.sequence_parallel else 4) + 2 * again)  # F 2, I 2, W 1, or sums of two each in F and W
+    found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole)}
+    found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
+    if layer.mlp == "experts":
+        found["ep"] = (4 + 2 * again) * np.array(exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p)))
+    return found
+
+
+def _ring(machine: Machine, group: Group, bytes_: float) -> Floats:
+    """What each rank sends of a gather, on average: of a node's ranks one sends to the next node."""
+    n, inside = group.size, group.per_node(machine)
+    far = 1 / inside if inside < n else 0.0
+    return bytes_ * (n - 1) / n * np.array([1 - far, far])
+
+
+def _messages(machine: Machine, parallel: Parallel, schedule: Schedule) -> Floats:
+    """How many messages a device sends in a step, on average: within its node, and to another."""
+    p, stride = parallel, group_of(parallel, "pp").stride
+    source = schedule.dependency
+    sent = source >= 0
+    pair = schedule.device[source[sent]], schedule.device[sent]
+    starts = np.arange(p.dp if p.pipeline_first else 1)[:, None] * p.pp * stride
+    here, there = ((starts + device * stride) // machine.per_node for device in pair)
+    far = float((here != there).mean(axis=0).sum())
+    return np.array([float((pair[0] != pair[1]).sum()) - far, far]) / p.pp
