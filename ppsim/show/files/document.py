@@ -82,6 +82,16 @@ class Document:
     story: Story | None = None
 
 
+def find_idles(document: Document) -> list[Idle | None]:
+    """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
+    from ppsim.analysis.idle import explain_known
+
+    if document.idles:
+        return list(document.idles)
+    runs = document.executions or (None,) * len(document.timelines)
+    return [explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)]
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What a format can do."""

@@ -69,7 +69,7 @@ def test_a_thread_for_each_stream(copying, tmp_path):
         trace.write(Document((copying,), ("x",), {}), out, ".trace.json")
     events = json.loads((tmp_path / "x.trace.json").read_bytes())["traceEvents"]
     names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert names == {"compute", "copy out", "copy in"}
+    assert names == {"compute", "idle", "copy out", "copy in"}
     threads = {event["tid"] for event in events if event["name"].endswith("OFFLOAD0")}
     assert threads == {trace.COLLECTIVES_THREAD + Stream.COPY_OUT}
 

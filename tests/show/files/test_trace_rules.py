@@ -9,7 +9,9 @@ from collections import defaultdict
 import pytest
 from click.testing import CliRunner
 
+from ppsim.analysis.idle import CAUSES
 from ppsim.cli import group
+from ppsim.show.files.writers.trace import COMPUTE_THREAD
 
 RUNS = {
     "split": ["zb-1p", "--stages", "4", "--mb", "6"],
@@ -39,6 +41,19 @@ def test_slices_of_a_thread_nest(events):
     for slices in threads.values():
         for (_, end), (start, _) in zip(sorted(slices), sorted(slices)[1:], strict=False):
             assert start >= end - 1e-9
+
+
+def test_idle_slices_have_a_cause_and_fill_what_compute_leaves(events):
+    """Of each device, up to the end of the last op; the op that waits begins where its idle time ends."""
+    rows = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X" and (event["cat"] == "idle" or event["tid"] == COMPUTE_THREAD):
+            rows[event["pid"]].append((event["ts"], event["ts"] + event["dur"]))
+    last = max(end for slices in rows.values() for _, end in slices)
+    for slices in rows.values():
+        starts, ends = zip(*sorted(slices), strict=True)
+        assert [*starts, last] == pytest.approx([0, *ends], abs=1e-6)
+    assert {event["name"] for event in events if event.get("cat") == "idle"} <= {*CAUSES}
 
 
 def test_threads_and_processes_have_names(events):

@@ -35,6 +35,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     ph: str = ""
     name: str = ""
+    cat: str = ""
     pid: Process = None
     ts: float | str | None = None
     dur: float | str | None = None
@@ -85,7 +86,7 @@ def parse(text: str, source: str) -> Draft:
     rows, times, messages = list[tuple[int, ...]](), list[tuple[float, float]](), list[tuple[float, float]]()
     finish = 0.0
     for event in trace.traceEvents:
-        if event.ph != "X":
+        if event.ph != "X" or event.cat == "idle":
             continue
         if members := _members(event.name):
             if event.pid not in devices:

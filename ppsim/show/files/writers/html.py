@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.analysis.idle import CAUSES, COPY, NAMES, Idle, explain_known
+from ppsim.analysis.idle import CAUSES, COPY, NAMES, Idle
 from ppsim.analysis.link_use import link_use
 from ppsim.base.numbers import format_number
 from ppsim.base.text import one_line
@@ -43,7 +43,7 @@ from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
-from ppsim.show.files.document import Abilities, Document, Story
+from ppsim.show.files.document import Abilities, Document, Story, find_idles
 from ppsim.show.files.page_parts import (
     Pack,
     compress_columns,
@@ -134,7 +134,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         raise InputError(
             f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
         )
-    idles = _idles(document)
+    idles = find_idles(document)
     shared = None
     if pack is None:
         pack, shared = compress_columns(sums=bool(document.executions))
@@ -171,14 +171,6 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
     ]
     twins = {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
     return {**story.told, "ghosts": ghosts, **twins}
-
-
-def _idles(document: Document) -> list[Idle | None]:
-    """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
-    if document.idles:
-        return list(document.idles)
-    runs = document.executions or (None,) * len(document.timelines)
-    return [explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)]
 
 
 def _view(document: Document) -> dict[str, Any]:

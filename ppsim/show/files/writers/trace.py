@@ -3,7 +3,8 @@
 Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of any other as a
 millisecond; ``otherData`` states the unit and its microseconds. Where the timeline is of an execution, its messages
 have threads of their own in the device they leave, one per target or more where they overlap, and so have
-collectives; an arrow then goes from op to message to op.
+collectives; an arrow then goes from op to message to op. Idle time has a thread of its own, with a slice for each cause
+where it is known when inputs arrive.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.analysis.idle import NAMES
 from ppsim.base.json_output import dump_json
 from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
@@ -26,15 +28,17 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import activations, in_flight, scale_bytes, steps
 from ppsim.show.drawing.lanes import assign_tracks, find_carriers, find_collectives
-from ppsim.show.files.document import Abilities, Document
+from ppsim.show.files.document import Abilities, Document, find_idles
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
 SUFFIXES = (".trace.json", ".trace.json.gz")
 ABILITIES = Abilities(memory=True)
 SLICE = 20_000
 COMPUTE_THREAD = 0
+IDLE_THREAD = 999_999
 # Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
@@ -62,6 +66,7 @@ class Run:
     beside: Beside | None  # its messages and collectives, where known
     first_process: int  # the number of device 0's process
     scale: float  # microseconds per unit of its times
+    idle: Idle | None  # its idle time by cause, where known
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
@@ -78,9 +83,11 @@ def _write(document: Document, out: IO[bytes]) -> None:
     details = dump_json({**document.inputs, **_time_scale(document), **cut})
     out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"
-    for number, (timeline, execution) in enumerate(zip_longest(document.timelines, document.executions)):
+    runs = zip_longest(document.timelines, document.executions, find_idles(document))
+    for number, (timeline, execution, idle) in enumerate(runs):
         prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
-        run = Run(timeline, _beside(execution) if execution else None, first_process, microseconds(timeline.unit))
+        beside = _beside(execution) if execution else None
+        run = Run(timeline, beside, first_process, microseconds(timeline.unit), idle)
         for events in _events(run, document.memory[number : number + 1], prefix):
             for event in events:
                 out.write(separator + dump_json(event))
@@ -115,6 +122,10 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     leads = schedule.leads.tolist()
     yield list(_names(schedule, beside, prefix, run.first_process))
+    if run.idle:
+        waiting = np.unique(run.idle.device).tolist()
+        yield [_thread_name(run.first_process + device, IDLE_THREAD, "idle") for device in waiting]
+        yield from ([_idle(run, run.idle, place)] for place in range(len(run.idle.op)))
     for begin in range(0, len(schedule), SLICE):
         ops = range(begin, min(begin + SLICE, len(schedule)))
         yield [_slice(run, op) for op in ops if leads[op]]
@@ -192,6 +203,14 @@ def _span(
         "dur": (times[1] - times[0]) * run.scale,
         "args": args,
     }
+
+
+def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
+    """A segment of idle time, named by its cause, with the op that waits and the one that it waits for."""
+    ops = {"waits": idle.op[place], "for": idle.blamed[place]}
+    args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
+    times = idle.start[place], idle.end[place]
+    return _span(run, NAMES[idle.cause[place]], "idle", idle.device[place], IDLE_THREAD, times, args)
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
