@@ -98,6 +98,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "\ntorch = pytest.importorskip" in text or "\nfrom tests.torch_worker" in text else None
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Report of a test that a process of ``pytest -n`` runs how it ended: no more is read, and each report costs."""
+    plugins: Any = session.config.pluginmanager.get_plugins()
+    worker = next((plugin for plugin in plugins if hasattr(plugin, "sendevent")), None)
+    if worker and not session.config.getoption("durations"):
+        tell = worker.sendevent
+
+        def tell_what_counts(name: str, **said: Any) -> None:
+            passed = name == "testreport" and said["data"]["outcome"] == "passed"
+            if name not in ("logstart", "logfinish") and not (passed and said["data"]["when"] != "call"):
+                tell(name, **said)
+
+        worker.sendevent = tell_what_counts
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each process tests that stand together, for they share what is made once; who ends first takes others'."""

@@ -24,6 +24,7 @@ def production():
     return find_slowdown(job)
 
 
+@pytest.mark.slow
 def test_a_production_job_is_as_its_authors_found_it(production):
     found = slowdown_object(production)
     assert np.allclose(production.steps, AUTHORS["nodelay"], rtol=1e-5)

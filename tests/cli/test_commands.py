@@ -30,6 +30,7 @@ def test_first_example_prints_what_the_readme_shows():
     assert process(*RUN).stdout == shown[1]
 
 
+@pytest.mark.slow
 def test_readme_python_example_runs(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     (code,) = [block for block in blocks if "import ppsim as pp" in block]
@@ -103,6 +104,7 @@ def test_dash_writes_to_stdout_and_nothing_else_does():
     assert process(*RUN, "-o", "-", "-f", "csv").stdout.startswith("0F0,0F1")
 
 
+@pytest.mark.slow
 def test_compare_all_times_every_schedule_that_trains_alike():
     """Those that do not take the shape are listed with their reason; what runs forwards only is left out."""
     found = json.loads(answer("compare", "all", "--devices", "4", "--mb", "9", "--json")[1])

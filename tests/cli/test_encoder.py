@@ -84,6 +84,7 @@ def test_check_reads_it_back(tmp_path):
     assert "needs the encoded microbatch" in faults([*away, (3 - back[0], *back[1:])])
 
 
+@pytest.mark.slow
 def test_traces_and_pages_have_it(tmp_path):
     for name in ("x.trace.json", "x.html", "x.svg"):
         output("run", *WORDS, "-q", "-o", str(tmp_path / name))

@@ -173,6 +173,7 @@ def test_a_file_with_times_is_explained_as_it_is(tmp_path):
     assert explained(path, "--comm", "0")["makespan"] == 33
 
 
+@pytest.mark.slow
 def test_a_real_run_is_explained_as_measured():
     """Eight devices: causes sum to all idle time, the path ends with the run, its replay is close."""
     found = explained("--trace", str(PRIMUS))

@@ -135,6 +135,7 @@ def test_every_alternative_works_as_it_is_written(words):
         assert (value["fits"], max(value["peak"]), value["makespan"]) == (True, row["peak"], row["makespan"])
 
 
+@pytest.mark.slow
 def test_another_split_of_a_layout_is_offered_before_another_batch():
     """The fastest that fits, or where each has an order of its own the command that searches them."""
     shown = refused("-s", "1f1b", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "10").hint.split(" or ")

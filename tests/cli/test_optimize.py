@@ -191,6 +191,7 @@ def test_a_cap_too_small_names_the_least_that_works(words, least):
 LAYOUT = ("--devices", "4", "--mb", "6", "--layout", "Et*2|t*3|t*3|tL", "--t-layer", "1")
 
 
+@pytest.mark.slow
 def test_with_a_layout_caps_count_layers(tmp_path):
     """The peaks are those of the memory command; a cap below the largest stage names the least that works."""
     file = tmp_path / "best.json"
@@ -223,6 +224,7 @@ def test_a_quiet_front_is_one_line():
 SMALL = ("--devices", "2", "--mb", "2", "--time-limit", "5")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
 def test_an_interrupted_front_goes_on_from_its_results_file(tmp_path, monkeypatch, file):
     """The answer is that of a run without Ctrl-C, and no cap is searched twice."""
@@ -362,6 +364,7 @@ def test_python_gets_a_front_as_rows(tmp_path):
 COPIES = ("--devices", "2", "--mb", "3", "--offload", "--t-offload", "0.5", "--t-reload", "0.5")
 
 
+@pytest.mark.slow
 def test_copies_to_the_host_make_room():
     """Two devices that hold one activation each, where any but one microbatch at a time takes copies."""
     numbers = found(*COPIES, "--cap", "1", "--time-limit", "4")

@@ -95,6 +95,7 @@ def model_file(path, more: str = "") -> str:
     return str(file)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["1f1b", "zb-1p", "interleaved", "chimera", "1f1b-overlap"])
 @pytest.mark.parametrize("more", ["", 'recompute = "full"\n', "dp = 4\nzero = 1\n"])
 def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp_path):
@@ -131,6 +132,7 @@ def test_the_line_of_a_model_gives_the_same_makespan(tmp_path):
     assert ask(*shlex.split(line)[1:])["makespan"] == ask(*words)["makespan"]
 
 
+@pytest.mark.slow
 def test_of_equal_plans_the_most_even_split_comes_first():
     found = ask("partition", "zb-v", "--devices", "2", "--mb", "4", "--num-layers", "8")
     assert (found["split"], found["makespan"]) == ([2, 2, 2, 2], found["even_makespan"])
@@ -159,6 +161,7 @@ def test_other_chunks_and_mtp_layers():
     assert found["status"] == "optimal"
 
 
+@pytest.mark.slow
 def test_layers_of_a_profile_are_split():
     profile = "gallery/profile-cpu.toml"
     found = ask("partition", "1f1b", "--devices", "3", "--mb", "4", "--num-layers", "7", "--profile", profile)

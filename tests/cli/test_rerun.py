@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_says_its_command_and_comes_out_the_same(suffix):
     look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "gif", "pdf") else []

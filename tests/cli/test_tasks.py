@@ -37,7 +37,7 @@ def output_of(*words: str) -> str:
     return result.stdout
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("command", WORK)
 @pytest.mark.parametrize("file", ["kept.csv", "kept.parquet"])
 def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, file, monkeypatch):
@@ -69,6 +69,7 @@ def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, fil
     assert len(ran) == count
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("command", "change"), [("sweep", ["--tf", "2"]), ("jitter", ["--seed", "3"])])
 def test_results_of_other_inputs_are_refused(command, change):
     output_of(*WORK[command], "--results", "kept.csv")

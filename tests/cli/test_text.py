@@ -90,6 +90,7 @@ def test_an_error_within_the_tolerance_is_green_and_one_beyond_it_red(monkeypatc
     assert re.search(r"\x1b\[1;31mNOT within the tolerance", beyond)
 
 
+@pytest.mark.slow
 def test_memory_above_the_cap_is_red(monkeypatch):
     text = printed(COMMANDS["memory"].replace("30GiB", "20GiB"), 100, monkeypatch)
     first = next(line for line in text.splitlines() if "dev 0" in line)

@@ -144,6 +144,7 @@ def test_layers_are_options_of_run(family, change, words):
     assert ask("explain", *base, "--what-if", change) == pytest.approx(ask("run", *base, *words))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["1f1b", "zb-auto"])
 def test_costs_of_a_file_with_times_follow(family, tmp_path):
     """What a file states is changed as the options that made it are, B with its halves."""

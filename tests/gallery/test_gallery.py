@@ -54,6 +54,7 @@ def listed(tmp_path, monkeypatch):
     return read_figures("list.toml")
 
 
+@pytest.mark.slow
 def test_what_differs_is_said(listed):
     refresh.draw(Path("g"), listed)
     refresh.draw(Path("again"), listed)

@@ -52,7 +52,7 @@ def test_the_production_job_is_read_whole():
     assert "not read: rank" in run.understood
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}])
 @pytest.mark.parametrize("schedule", ["interleaved", "zb-v", "dualpipe-v"])
 def test_a_table_under_other_names_in_any_order_is_the_run(schedule, names, tmp_path):

@@ -44,6 +44,7 @@ def errors(job):
     return {name: float(np.median(np.abs(each))) for name, each in validate_job(job).errors.items()}
 
 
+@pytest.mark.slow
 def test_a_production_job_is_predicted_within_half_a_percent():
     job = read_run([str(STRAGGLERS)]).job
     assert job is not None
@@ -53,6 +54,7 @@ def test_a_production_job_is_predicted_within_half_a_percent():
     assert found["held-out"] < found["+ worker"] < found["stage and kind"]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
 def test_microbatches_of_any_length_follow_from_the_first_stage(name):
     found = errors(job_of(uneven, name))

@@ -102,7 +102,7 @@ def test_all_iterations_of_the_real_run_are_predicted():
     assert value["errors"]["held-out"]["median"] < 0.015
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2})])
 @pytest.mark.parametrize("write", [dump_primus, kineto])
 def test_a_run_that_shows_no_messages_is_replayed(write, name, options, tmp_path):

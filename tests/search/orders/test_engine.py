@@ -64,7 +64,7 @@ def walk(problem: Problem, seed: int, moves: int) -> tuple[float, Orders]:
     return cost, make_orders(problem, best)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)])
 def test_a_walk_keeps_every_op_in_order_and_every_cap(placement):
     """Whatever it moves, each queue has its ops, no device waits forever and none holds more than its cap."""

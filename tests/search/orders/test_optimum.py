@@ -163,6 +163,7 @@ def test_bounds_are_below_the_optimum_and_count_what_it_needs():
     assert reached >= 0.65 * len(OPTIMA)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after_i", [0.0, 1.0])
 def test_a_shorter_backward_is_another_choice(after_i):
     """Stages with F 2 and 1 and I = W = 1 take 21 where memory is for one microbatch; with B = 1 they take 20."""

@@ -51,7 +51,7 @@ def test_every_cost_model_of_the_authors_orders_is_at_least_as_good(row):
             assert (span <= row["span"][key], makespan <= row["makespan"][key], peak <= row["limit"]) == (True,) * 3
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("limit", "most"), [(2, 144), (3, 144), (4, 59), (6, 53), (8, 48)])
 def test_without_machine_code_the_blocks_are_left(monkeypatch, limit, most):
     """Where numba does not compile there are no walks, and the best block is the answer."""

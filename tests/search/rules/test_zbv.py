@@ -63,7 +63,7 @@ def test_the_order_follows_the_costs():
     assert spans[0] < spans[1]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize(("name", "fixed"), [("zb-v", ["zb-v-torch"]), ("zb-auto", ["zb-1p", "zb-h2"])])
 def test_no_known_order_is_better(name, fixed, seed):

@@ -126,6 +126,7 @@ def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, 
     assert found.best[1] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_many_splits_of_unequal_layers_are_proved():
     """Of 80 layers over 16 stages: times with three decimals are counted as they are, and paths guide the climb."""
     layers = [round(1 + 0.3 * (i * 7919 % 13) / 13, 3) for i in range(80)]
@@ -177,7 +178,7 @@ def test_a_cap_that_holds_every_split_changes_no_climb():
     assert all(tight)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "devices", "chunks"), NAMES)
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "solver"])
 def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, listed, monkeypatch):
@@ -292,7 +293,7 @@ def return_costs(costs: Costs, schedule: Schedule) -> Costs:
     return costs
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layer", [1.0, [1.0, 0.3, 2.7, 1.0, 1.1]], ids=["equal", "unequal"])
 @pytest.mark.parametrize(("name", "devices"), [("zb-v", 2), ("zb-auto", 3)])
 def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, devices, layer):

@@ -74,6 +74,7 @@ def test_the_figure_has_each_value_once_in_ink_that_can_be_read(heat):
         assert (max(ink, below) + 0.05) / (min(ink, below) + 0.05) >= 4.5
 
 
+@pytest.mark.slow
 def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
     result = invoke(*SWEEP, "--heat", "-q", "-o", str(tmp_path / "x.svg"), "-o", str(tmp_path / "x.html"))
     assert result.exit_code == 0, result.output
@@ -87,7 +88,7 @@ def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
     assert told == [first, *(name for name in names if name != first)]  # the metric asked for, then all others
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("columns", "width"), [(8, 6.75), (24, 6.75), (64, 6.75), (64, 3.3)])
 def test_headings_of_many_columns_do_not_run_into_each_other(heat, columns, width):
     """The help's own example has 64 columns; cells too small for a value have a dot where they are best."""

@@ -243,6 +243,7 @@ def test_a_figure_shows_each_message_below_the_device_it_leaves(style):
     assert (np.floor(drawn[:, 3]) == np.floor(drawn[:, 1])).all()
 
 
+@pytest.mark.slow
 def test_activations_stand_above_gradients_above_collectives():
     execution = executed("interleaved", fsdp=True)
     figure = plot(execution.compute, executions=(execution,))

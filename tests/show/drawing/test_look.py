@@ -157,6 +157,7 @@ def test_a_highlight_dims_the_rest(by, value, count):
     assert len(outlined) == (by in ("mb", "critical"))
 
 
+@pytest.mark.slow
 def test_what_is_picked_out_is_counted_from_the_base_of_the_labels(tmp_path):
     """With --base 1, mb=3 is the cells that say 3, in pages the third microbatch; 0 and 9 of eight are refused."""
     figure, page = tmp_path / "x.svg", tmp_path / "x.html"
@@ -281,6 +282,7 @@ def test_the_size_of_texts_is_as_asked_for():
     )
 
 
+@pytest.mark.slow
 def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
     words = ["run", "1f1b", "--devices", "8", "--mb", "20", "-q", "--width", "3.3", "-o", str(tmp_path / "x.svg")]
     assert "no cell of 1F1B has room for --labels op" in invoke(*words, "--labels", "op").stderr

@@ -72,6 +72,7 @@ def test_lines_are_named_apart_and_close_ones_together():
         assert texts_in(axes) == wanted
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["1f1b", "zb-1p", "dualpipe"])
 def test_names_are_right_of_the_axes_and_cover_no_other(name):
     """No name is on a curve: all begin beyond the end of the time axis, and keep apart."""
@@ -162,6 +163,7 @@ def test_tradeoff_joins_equal_points_and_marks_the_front():
     assert tradeoff([]).points == ()
 
 
+@pytest.mark.slow
 def test_tradeoff_names_do_not_cover_each_other():
     """All registered schedules on one plot: no name overlaps another, and those of the front are all there."""
     axes = axes_of(6.75, 4)

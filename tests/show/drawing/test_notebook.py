@@ -66,6 +66,7 @@ def test_numbers_are_inside_their_bars_and_all_or_none_fit():
     assert {trace.name.partition(", ")[2] for trace in shown.data} == {"", "second replica"}
 
 
+@pytest.mark.slow
 def test_bubbles_are_dark_in_a_dark_template(monkeypatch):
     schedule = generate("1f1b", devices=2, microbatches=4)
     timeline = ppsim.simulate(schedule, ppsim.costs_for(schedule))

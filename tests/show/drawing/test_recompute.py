@@ -35,6 +35,7 @@ def svg(timeline: Timeline) -> str:
     return out.getvalue().decode()
 
 
+@pytest.mark.slow
 def test_figures_hatch_recomputes_and_name_them():
     """One pattern for cells, one for the legend's box; without recompute there is neither."""
     with_r, without = svg(timed()), svg(timed(recompute=False))

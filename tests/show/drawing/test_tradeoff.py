@@ -26,7 +26,7 @@ def drawn(points, width):
     return figure, names, [box_of(name) for name in names]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("crowd", CROWDS)
 @pytest.mark.parametrize("width", [3.3, 6.75])
 def test_names_stay_inside_the_picture(crowd, width):
@@ -41,6 +41,7 @@ def test_names_stay_inside_the_picture(crowd, width):
             assert box.y1 <= figure.bbox.y1 + 1, name.get_text()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("crowd", ["right edge", "many", "corner"])
 def test_names_off_the_front_cover_no_other(crowd):
     """Names of the front are there in any case; of the others only those that have room."""

@@ -70,6 +70,7 @@ def test_hills_stand_where_the_samples_are():
 JITTER = ("jitter", "1f1b", "zb-1p", "--devices", "2", "--mb", "4", "--samples", "60", "-q")
 
 
+@pytest.mark.slow
 def test_a_page_holds_the_picture_and_its_table(tmp_path):
     target = tmp_path / "x.html"
     assert invoke(*JITTER, "-o", str(target)).exit_code == 0

@@ -40,6 +40,7 @@ def test_a_simulated_run_comes_back_with_its_pairs_and_unit(name, suffix, tmp_pa
     assert f"{name}: 4 devices" in invoke("read", f"x.ops.{suffix}").output
 
 
+@pytest.mark.slow
 def test_a_run_of_one_replica_is_written_whole_or_one_iteration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invoke("convert", str(PRIMUS), "-o", "all.ops.csv")

@@ -21,6 +21,7 @@ def test_heat_draws_workers_over_steps(suffix, tmp_path, monkeypatch):
         assert "ppsim explain" in text
 
 
+@pytest.mark.slow
 def test_the_page_of_a_job_shows_them_and_no_other_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invoke("explain", str(STRAGGLERS), "-o", "job.html", "-q")

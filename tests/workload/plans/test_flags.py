@@ -159,6 +159,7 @@ def cases(experts: bool):
                 yield name, model, parallel, build_layout(split, parallel.pp, model.mtp)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("experts", [False, True])
 def test_megatron_would_take_every_flag_or_the_plan_is_refused(experts):
     parsed, refused = 0, set()

@@ -206,6 +206,7 @@ def test_the_plan_is_that_of_simulating_all_candidates(model, cap):
         assert len(bounds) < len(candidates)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cap", "microbatches"), [(1e12, 32), (1e12, 4), (13e9, 32)])
 @pytest.mark.parametrize("order", BY_SPEED)
 def test_layers_by_speed_are_the_best_of_all_splits(cap, microbatches, order):
@@ -242,7 +243,7 @@ def test_a_split_that_memory_limits_moves_layers_to_slower_nodes():
     assert layers[0][0] > layers[1][0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("which", [0, 1])
 def test_faster_nodes_never_make_a_plan_slower(which):
     before = float("inf")

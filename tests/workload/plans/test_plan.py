@@ -178,6 +178,7 @@ def test_zero_and_offload_are_chosen_like_sizes():
     assert len(all_candidates(task)) == 4 * len(all_candidates(plain))
 
 
+@pytest.mark.slow
 def test_rounds_of_any_size_find_the_same(monkeypatch):
     best = plan(small_task()).rows
     monkeypatch.setattr(module, "FIRST_ROUND", 3)
@@ -619,6 +620,7 @@ def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
     assert ran["makespan"] / 1e3 == pytest.approx(step.pipeline, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_plan_without_a_pipeline_draws_none():
     assert run_line(Parallel(dp=8), stage_costs(MODEL, MACHINE, Parallel(dp=8))) == ""
     found = ask_plan(model="llama3-8b", cluster="dgx-h100", gpus=8, gbs=8, pp=[4], tp=[1], schedules="1f1b")
@@ -646,6 +648,7 @@ def test_compressed_attention_is_said_to_be_unseen():
     assert "no measured run was seen of compressed attention" in str(found)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("software", "last"),
     [
