@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
     gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
