@@ -307,8 +307,7 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
             {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
             for name, meaning in list(CAUSES.items())[: None if several else COPY]
         ],
-        "bubble": colours.bubble,
-        "bubble_dark": colours.bubble_dark,
+        "bubble": (colours.bubble, colours.bubble_dark),
         "highlight": palette.HIGHLIGHT,
         "ramp": (colours.ramp[:2], palette.RAMP[1]),
     }

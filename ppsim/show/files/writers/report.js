@@ -20,6 +20,8 @@ function element(name, properties = {}, ...children) {
 
 const bold = textContent => element('b', { textContent });
 
+const chartBox = () => $('chart').getBoundingClientRect();
+
 /** Show a button as pressed or not. */
 const press = (id, on) => $(id).setAttribute('aria-pressed', on);
 
@@ -85,7 +87,7 @@ const isDark = () => root.dataset.theme === 'dark';
 /** The background of a legend's box: one colour, hatched or not, or from one to the other. */
 function boxOf({ colours, hatch, bubble, cause }) {
   if (cause >= 0) return causeFill(cause, isDark());
-  if (bubble) return isDark() ? LOOKS.bubble_dark : LOOKS.bubble;
+  if (bubble) return LOOKS.bubble[+isDark()];
   if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
   return colours[1] ? `linear-gradient(90deg, ${colours})` : colours[0];
 }
@@ -237,7 +239,7 @@ function visit(panel, op) {
   if (left < from || right > to || wide < to - from) show(middle - wide / 2, middle + wide / 2);
   draw();
   const { top, row } = shown.panels[panel];
-  const box = $('chart').getBoundingClientRect();
+  const box = chartBox();
   const x = box.left + shown.left + (middle - shown.from) * shown.scale;
   tellOp(TIMELINES[panel], op, x, box.top + top + (device[op] + 1) * row);
   say($('tip').textContent.replaceAll('\n', ', '));

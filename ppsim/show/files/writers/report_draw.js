@@ -72,7 +72,7 @@ const hatchId = (colour, dim) => `hatch-${colour}${dim ? '-dim' : ''}`;
 
 /** Fill of every colour index, then dimmed, then the bubble; of hatched ones the mean of fill and lines. */
 function palette(dark, causes) {
-  const bubble = dark ? LOOKS.bubble_dark : LOOKS.bubble;
+  const bubble = LOOKS.bubble[+dark];
   const dimmed = fill => blend(fill, bubble, 0.22);
   const fills = FILLS.map((fill, colour) => HATCHES[colour] ? blend(HATCHES[colour], fill, 0.35) : fill);
   return { fills, dimmed: fills.map(dimmed), bubble, dim: dimmed, dark, causes };

@@ -8,7 +8,7 @@ const curveRow = panel => panel.curveHeight / panel.timeline.devices;
 /** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
 function place(event) {
   if (!shown) return null;
-  const box = $('chart').getBoundingClientRect();
+  const box = chartBox();
   const [x, y] = [event.clientX - box.left - shown.left, event.clientY - box.top];
   if (x < 0 || x > shown.plotWidth) return null;
   const time = timeAt(shown.from + x / shown.scale);
@@ -122,7 +122,7 @@ function pinch(fingers, event) {
   fingers.set(event.pointerId, event.clientX);
   const after = [...fingers.values()];
   const apart = ([a, b]) => Math.max(20, Math.abs(a - b));
-  const middle = (after[0] + after[1]) / 2 - $('chart').getBoundingClientRect().left - shown.left;
+  const middle = (after[0] + after[1]) / 2 - chartBox().left - shown.left;
   zoom(apart(before) / apart(after), shown.from + middle / shown.scale);
 }
 
@@ -149,7 +149,7 @@ function wheel(event) {
     return;
   }
   event.preventDefault();
-  const x = event.clientX - $('chart').getBoundingClientRect().left - shown.left;
+  const x = event.clientX - chartBox().left - shown.left;
   const [from, to] = view.range;
   zoom(Math.exp(clamp(event.deltaY, -200, 200) / 300), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));
 }
@@ -194,7 +194,7 @@ const ALONE = 640; // of a chart on a page of its own
 /** The tallest row with which the chart has room on the first page, below numbers and legend; if none, of a page of its own. */
 function printedRow() {
   const usual = TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34);
-  const room = PAPER[1] - $('chart').getBoundingClientRect().top + document.body.getBoundingClientRect().top;
+  const room = PAPER[1] - chartBox().top + document.body.getBoundingClientRect().top;
   const least = Math.min(usual, TIMELINES.some(t => t.bands.length) ? 24 : TIMELINES.length > 1 ? 14 : 9);
   for (const [high, low] of [[room, least], [ALONE, 7]])
     for (let row = usual; row >= low; row--)

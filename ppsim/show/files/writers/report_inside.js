@@ -15,7 +15,7 @@ function insides(panel, geometry, { spans }, theme) {
   const bottom = 1 - inset(panel.row) - panel.lane;
   const high = (bottom - INSIDE_TOP) / 2;
   const size = Math.min(9, 0.85 * high * panel.row);
-  const parts = new Map([[theme.dark ? LOOKS.bubble_dark : LOOKS.bubble, []]]);
+  const parts = new Map([[LOOKS.bubble[+theme.dark], []]]);
   const [track] = parts.values();
   const names = [];
   spans.forEach(([first, last, device]) => {

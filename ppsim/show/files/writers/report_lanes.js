@@ -95,7 +95,7 @@ function lanePixels(panel, geometry, theme, view) {
   const single = panel.row < 15;
   const bins = Math.ceil(width / (STRIP * dense));
   const perBin = (geometry.to - geometry.from) / width * STRIP * dense;
-  const track = theme.dark ? LOOKS.bubble_dark : LOOKS.bubble;
+  const track = LOOKS.bubble[+theme.dark];
   const shares = new Map();
   for (let i = 0; i < lane.left.length; i++) {
     if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i]) || choose && !choose(i)) continue;

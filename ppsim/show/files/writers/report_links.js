@@ -13,7 +13,7 @@ function linkPixels({ timeline }, geometry, theme) {
   const context = canvas.getContext('2d');
   const data = context.createImageData(canvas.width, canvas.height);
   const words = new Uint32Array(data.data.buffer);
-  const [full, none] = [LOOKS.lane[0], theme.dark ? LOOKS.bubble_dark : LOOKS.bubble].map(pixel);
+  const [full, none] = [LOOKS.lane[0], LOOKS.bubble[+theme.dark]].map(pixel);
   const edge = x => Math.min(timeAt(geometry.from + x * (geometry.to - geometry.from) / width), timeline.makespan);
   links.names.forEach((_, row) => {
     let step = stepAfter(links, row, edge(0));

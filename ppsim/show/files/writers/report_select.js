@@ -11,7 +11,7 @@ function rowsBetween(panel, above, below) {
 
 /** Select from where the pointer was pressed to where it is; a range of all rows that it touches. */
 function selectTo(pressed, event) {
-  const box = $('chart').getBoundingClientRect();
+  const box = chartBox();
   const under = x => clamp(timeAt(shown.from + (x - box.left - shown.left) / shown.scale), 0, SPAN);
   const [above, below] = [pressed.y - box.top, event.clientY - box.top].sort((a, b) => a - b);
   const rows = shown.panels.map(panel => rowsBetween(panel, above, Math.max(below, above + 1)));

@@ -188,7 +188,7 @@ function joinTwins(pair) {
   const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
   line.id = 'twin';
   line.setAttribute('d', `M${a}L${b}`);
-  line.setAttribute('stroke', LOOKS.highlight[+(root.dataset.theme === 'dark')]);
+  line.setAttribute('stroke', LOOKS.highlight[+isDark()]);
   line.setAttribute('stroke-width', 2.5);
   $('marks').append(line);
 }
