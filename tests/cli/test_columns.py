@@ -3,15 +3,22 @@
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from ppsim import cli
 from ppsim.cli import group
+from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind, pack
+from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple import columns
-from ppsim.engine.simple.columns import PLACES, Column, columns_of
+from ppsim.engine.simple.columns import PLACES, Column, Shape, columns_of
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
 from ppsim.questions import sweep as asked
 from ppsim.schedules import find
 
@@ -95,3 +102,17 @@ def test_the_peaks_of_few_devices_are_listed_and_of_many_bounded():
         text = shown("run", "-s", "1f1b", "--devices", str(devices), "--mb", "20")
         noted = f"peak activations +{devices} +stage-microbatches, on device 0 \\({each}\\)"
         assert re.search(noted, text)
+
+
+def test_a_bound_is_called_attained_where_nothing_lies_between():
+    """One microbatch after the other takes 12 on two devices; the second has 6 to do between 1 and 2: 9."""
+    queues = [np.array([pack(stage, m) | kind for m in range(2) for kind in (Kind.F, Kind.B)]) for stage in range(2)]
+    (column,) = (each for each in columns.COLUMNS if each.key == "bound")
+    schedule = Schedule.from_queues("in turn", place("linear", 2, 2), 2, queues)
+    timeline = simulate(schedule, costs_for(schedule))
+    assert timeline.makespan == 12
+    assert column.note is not None
+    for bound, said in ((9.0, "25.0% below"), (12 - 1e-6, "0% below"), (12 - 1e-9, "attained"), (12.0, "attained")):
+        note = column.note(replace(measure(timeline), bound=bound), Shape(2, 2, 2))
+        assert note.startswith("no order of these ops in this memory takes less")
+        assert note.endswith(said)

@@ -5,18 +5,26 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
 from ppsim.base import deadline
+from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions import problems
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.optimize import Front
 from ppsim.questions.optimize import optimize as ask_optimize
+from ppsim.questions.optimize_text import proof_lines, sentences
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import engine, optimize
-from ppsim.search.orders.optimize import find_front
+from ppsim.search.orders.copies import write_in_turns
+from ppsim.search.orders.optimize import Known, Outcome, find_front
+from ppsim.search.problem import Problem, evaluate
+from ppsim.version import INSTALL_OPTIMIZE
 from tests.commands import invoke
 
 
@@ -320,6 +328,30 @@ def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
     error = call(*SHAPE).exception
     assert isinstance(error, PpsimError)
     assert (str(error), error.exit_code) == ("no schedule was timed before --time-limit ended", 1)
+
+
+@pytest.mark.parametrize(
+    ("bound", "solver", "interrupted", "noted", "ends"),
+    [
+        (12.0, True, False, "no schedule has a shorter span: optimal, proved", "found by: a search"),
+        (12.0, False, False, "no schedule has a shorter span: optimal, proved", "found by: a search"),
+        (9.0, True, False, "no schedule has a shorter span; this one is 25.0% from it at most", "found by: a search"),
+        (9.0, False, False, "this one is 25.0% from it at most", "a proof needs OR-tools: " + INSTALL_OPTIMIZE),
+        (9.0, False, True, "this one is 25.0% from it at most", "interrupted: the best so far is kept"),
+    ],
+)
+def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interrupted, noted, ends):
+    """One microbatch after the other, of two on two devices, takes 12."""
+    problem = Problem(place("linear", 2, 2), 2, Costs(np.array([[1.0], [2], [1], [1]]) * np.ones(2)), cap=1.0)
+    slow = evaluate(problem, write_in_turns(problem, (Kind.B,)), "a search")
+    assert slow.span == 12
+    outcome = Outcome(problem, slow, bound, (Known(replace(slow, origin="x"), True),), solver, interrupted)
+    (line,) = (str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound"))
+    assert line.endswith(noted)
+    assert sentences(outcome)[-1] == ends
+    assert sentences(outcome)[0] == "x, the best of the list that fits, has a span of 12: no more, no less"
+    longer = replace(outcome, known=(Known(replace(slow, span=16.0, origin="x"), True),))
+    assert sentences(longer)[0].endswith("has a span of 16: this is 25.0% less")
 
 
 def test_without_the_solver_the_search_goes_on(monkeypatch):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from ppsim.cli import group
 from ppsim.core.costs import Costs
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
+from ppsim.questions import partition_problem
+from ppsim.questions.blocks import Line
 from ppsim.questions.build import build_costs, build_schedule
 from ppsim.questions.groups import CostOptions, ShapeOptions
 from ppsim.questions.partition import partition
 from ppsim.questions.partition_problem import Asked, hold, make_problem
 from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.search.splits.partition import Partition
 from ppsim.search.splits.splits import layers_in, list_ends
 from ppsim.workload.layout.layout import build_layout
 from tests.commands import invoke
@@ -54,6 +58,27 @@ def test_the_line_that_runs_it_does():
     assert "all devices compute alike, 96 of 132 t_layer" in text
     line = " ".join(text.partition("run it")[2].split())
     assert line == "ppsim run 1f1b --devices 4 --mb 8 --t-head 2.0 --layout 'Et*4|t*4|t*4|ttL'"
+
+
+@pytest.mark.parametrize(("cap", "said"), [(None, "none is"), ("16", "none that fits is")])
+def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
+    """132 is 10 % above a bound of 120; that of a proof is what it proves."""
+    proved = partition("1f1b", devices=4, microbatches=8, t_head=2, num_layers=14, cap=cap)
+    left = replace(proved, found=replace(proved.found, status="feasible", bound=120.0))
+    assert (proved.bound, left.bound, left.to_json()["bound"], left.to_json()["status"]) == (132, 120, 120, "feasible")
+    (line,) = (block.parts for block in left.blocks() if isinstance(block, Line) and "status" in str(block.parts))
+    text = "".join(part if isinstance(part, str) else part[0] for part in line)
+    assert text.startswith(f"status    feasible: {said} faster than 120, gap 10.0% (")
+    alone = partition("1f1b", devices=1, microbatches=2, num_layers=3)
+    assert any(": the only split" in str(block) for block in alone.blocks())
+
+
+@pytest.mark.parametrize(("status", "layout"), [("optimal", "Et*3|tt|tt|tL"), ("feasible", None)])
+def test_a_layout_is_offered_where_it_is_proved_to_be_the_fastest(monkeypatch, status, layout):
+    asked = Asked("1f1b", ShapeOptions(devices=4, microbatches=4), CostOptions(), 8, 0, 0, None, "12", 0.0, {})
+    found = Partition(((3, 2, 2, 1), 9.0), (), True, status, 9.0, 1)
+    monkeypatch.setattr(partition_problem, "search_split", lambda *given: found)
+    assert partition_problem.find_fitting_layout(asked, build_schedule("1f1b", asked.shape)) == layout
 
 
 def test_a_cap_changes_the_split():

@@ -95,7 +95,7 @@ def partition(
     if problem.n_splits <= MOST_LISTED:  # of those that are left, which may all be slower
         search.bound = min(search.bound, least)
     limited = limit_bound(search.bound, least, TOLERANCE)
-    proved = search.complete or limited >= least * (1 - TOLERANCE)
+    proved = limited >= least * (1 - TOLERANCE)
     bound = least if proved else limited
     return Partition(
         found[0], tuple(found[1:]), search.complete, "optimal" if proved else "feasible", bound, len(search.found)
@@ -118,7 +118,7 @@ def _list_all(search: SplitSearch) -> None:
         least[batch] = search.time_all(ends[:, batch])
         done[batch] = True
         for split in dict.fromkeys([*batch[np.argsort(least[batch])][: CUTS // 2], *batch[: CUTS // 2]]):
-            np.maximum(least, search.problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least, where=~done)
+            np.maximum(least, problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least)
         search.bound = float(least.min(initial=np.inf, where=~done))
         enough = 1 + RUNNER_UPS
         if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:

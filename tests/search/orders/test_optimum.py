@@ -15,13 +15,16 @@ from ppsim.base.deadline import TimeOver
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule, place
+from ppsim.errors import MissingDependency
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
-from ppsim.search.bounds.bounds import bound_problem
+from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import optimize as module
+from ppsim.search.orders import solver
 from ppsim.search.orders.engine import search
 from ppsim.search.orders.optimize import MOST_SEARCHED_S, SEARCHED, optimize
-from ppsim.search.problem import Objective, Problem
+from ppsim.search.problem import Objective, Problem, evaluate
+from ppsim.search.rules.orders import write_one_by_one, write_schedule
 from tests.cases import HUNTS
 from tests.search.orders.oracle import Pipeline, best_of_all, replay
 
@@ -213,3 +216,65 @@ def test_a_proof_has_the_time_that_the_search_leaves(microbatches, seconds, sear
     with pytest.raises(TimeOver):
         optimize([problem], [[]], time_limit=seconds)
     assert given == pytest.approx([searched], rel=0.01)
+
+
+PLAIN = Problem(place("linear", 2, 2), 2, Costs(np.ones((4, 2))))
+
+
+def run_with(monkeypatch, problems, bounds, searched, solved=None):
+    """Optimize with bounds, a search and a solver that say what they are told; also what was reported, and asked."""
+    reports, asked = list[tuple[float, float]](), list[Problem]()
+    known = evaluate(PLAIN, write_schedule(PLAIN, write_one_by_one(PLAIN)), "")
+
+    def solution(span, makespan):
+        return replace(known, span=float(span), makespan=float(makespan))
+
+    def find(problem, *, report, **given):
+        report(solution(*searched[problem.placement.name]))
+        return solution(*searched[problem.placement.name])
+
+    def solve(problem, best, bounds, *, report, **given):
+        asked.append(problem)
+        if solved is None:
+            raise MissingDependency("no solver", "")
+        for span, bound in solved[problem.placement.name]:
+            report(solution(span, 99), bound)
+
+    monkeypatch.setattr(module, "bound_problem", lambda problem: Bounds(*bounds[problem.placement.name]))
+    monkeypatch.setattr(module, "search", find)
+    monkeypatch.setattr(solver, "solve", solve)
+    found = optimize(problems, [[] for _ in problems], report=lambda best, low: reports.append((best.span, low)))
+    return found, reports, len(asked)
+
+
+def test_what_is_proved_holds_for_every_placement(monkeypatch):
+    """The least of the bounds, none of which falls; 14 of 15 is a gap of a fifteenth."""
+    problems = [PLAIN, replace(PLAIN, placement=place("v", 2, 4), costs=Costs(np.ones((4, 4))))]
+    bounds, searched = {"linear": (10, 10), "v": (12, 12)}, {"linear": (20, 20), "v": (18, 18)}
+    solved = {"linear": [(15, 14), (16, 11)], "v": [(18, 13), (17, 16)]}
+    found, reports, _ = run_with(monkeypatch, problems, bounds, searched, solved)
+    assert reports == [(20, 10), (15, 12), (15, 12), (15, 12), (15, 13), (15, 14)]
+    assert (found.value, found.bound, found.status) == (15, 14, "feasible")
+    assert found.gap == pytest.approx(1 / 15)
+    assert found.solver
+    solved["v"][1] = 17, 15
+    solved["linear"][1] = 15, 15
+    assert run_with(monkeypatch, problems, bounds, searched, solved)[0].status == "optimal"
+
+
+def test_a_proof_without_pairs_is_none_with_them(monkeypatch):
+    """The solver knows no pairs: what it proves bounds none of their schedules."""
+    paired = replace(PLAIN, costs=replace(PLAIN.costs, pair=np.ones(2)))
+    solved = {"linear": [(15, 15)]}
+    for problem, bound in ((PLAIN, 15), (paired, 10)):
+        found, _, _ = run_with(monkeypatch, [problem], {"linear": (10, 10)}, {"linear": (20, 20)}, solved)
+        assert (found.value, found.bound) == (15, bound)
+
+
+@pytest.mark.parametrize(
+    ("makespan", "span", "asked", "enough"), [(12, 10, 1, True), (10, 10, 0, True), (10, 11, 1, False)]
+)
+def test_the_solver_is_missed_where_the_bound_is_not_attained(monkeypatch, makespan, span, asked, enough):
+    """Asked for the makespan alone it proves nothing of the span."""
+    found, _, count = run_with(monkeypatch, [PLAIN], {"linear": (10, 10)}, {"linear": (span, makespan)})
+    assert (count, found.solver, found.status == "optimal") == (asked, enough, enough)

@@ -2,8 +2,10 @@
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations, product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem
+from ppsim.search.orders import solver
 from ppsim.search.orders.engine import search
-from ppsim.search.orders.solver import Grid, Model, count_steps, import_solver, solve, up
-from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.orders.solver import Grid, Model, Proof, count_steps, import_solver, solve, to_fraction, up
+from ppsim.search.problem import ROUNDING, Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
 
 pytest.importorskip("ortools")
@@ -73,10 +76,20 @@ def every_order(problem):
     return min(found)
 
 
-def test_the_least_makespan_is_proved():
+def test_the_least_makespan_is_proved(monkeypatch):
+    """By one call; what is known to attain its bound needs none."""
+    cp, solvers = import_solver(), list[Any]()
+
+    def make_solver(make=cp.CpSolver):
+        solvers.append(make())
+        return solvers[-1]
+
+    monkeypatch.setattr(cp, "CpSolver", make_solver)
     asked = problem(3, 4, (1, 1, 1), 0.0, 5, objective="makespan")
     proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
     assert (proof.solution.makespan, proof.bound) == (14, 14)
+    again = solve(asked, proof.solution, Bounds(14.0, 0.0), time_limit=60)
+    assert (again, len(solvers)) == (proof, 1)
 
 
 @pytest.mark.sampled(2)
@@ -131,6 +144,97 @@ def test_a_device_may_begin_with_a_later_microbatch():
     last = (schedule.stage == 2) & (schedule.kind == Kind.F)
     assert schedule.microbatch[last].tolist() == [0, 1, 2]
     assert found.makespan <= solver.value(model.makespan)
+
+
+# A device that begins with its second microbatch is done sooner; with the first, its span is 73.
+LATE = problem(2, 2, ([5, 4, 3, 8], [1, 7, 8, 6], [6, 10, 1, 1]), placement="loop", chunks=2)
+
+
+def test_only_the_model_with_all_orders_proves(monkeypatch):
+    """Where its time is over, what the quick model finds least is no bound."""
+    proof = solve(LATE, worst(LATE), Bounds(0.0, 0.0), time_limit=60)
+    assert (proof.solution.span, proof.bound) == (72, 72)
+    run, calls = solver._Run._run, list[bool]()
+
+    def run_all_but_the_first(self, model, proves, workers, units):
+        calls.append(proves)
+        return len(calls) == 1 or run(self, model, proves, workers, units)
+
+    monkeypatch.setattr(solver._Run, "_run", run_all_but_the_first)
+    quick = solve(LATE, worst(LATE), bound_problem(LATE), time_limit=60)
+    assert (quick.solution.span, quick.bound) == (73, bound_problem(LATE).span)
+
+
+def test_a_schedule_that_is_found_first_proves_nothing(monkeypatch):
+    """Stopped at its first schedule the solver has a bound below the optimum, and is asked again with many workers."""
+    asked, cp, solvers, reports = problem(2, 3, (1, 1, 1), cap=2), import_solver(), list[Any](), list[Proof]()
+
+    def make_hasty(make=cp.CpSolver):
+        solvers.append(make())
+        solvers[-1].parameters.stop_after_first_solution = True
+        return solvers[-1]
+
+    monkeypatch.setattr(solver, "MANY", 2)
+    monkeypatch.setattr(cp, "CpSolver", make_hasty)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), report=lambda *said: reports.append(Proof(*said)))
+    assert proof.bound <= 10 <= proof.solution.span
+    assert [each.parameters.num_workers for each in solvers[:2]] == [1, 2]
+    pairs = [(each.solution.span, each.bound) for each in reports]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_shares_are_never_rounded_up():
+    """What is held too little of is a bound of nothing; a fraction of few digits is itself."""
+    shares = [*np.random.default_rng(1).random(50).tolist(), 0.5, 0.25, 1 / 3]
+    assert all(to_fraction(share) <= share + ROUNDING for share in shares)
+    assert all(to_fraction(share) > share - 1e-4 for share in shares)
+    assert [to_fraction(share) for share in shares[-3:]] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 3)]
+
+
+def draw_order(asked, rng):
+    """An order that runs: ops of all devices at random, each once its input is there, backwards as B or I and W."""
+    ops, done = set[tuple[Kind, int, int]](), set[tuple[Kind, int, int]]()
+    queues: list[list[int]] = [[] for _ in range(asked.n_devices)]
+    for stage, m in np.ndindex(asked.n_stages, asked.microbatches):
+        joined = asked.joins[stage] and rng.random() < 0.5
+        ops |= {(kind, stage, m) for kind in ((Kind.F, Kind.B) if joined else KINDS)}
+    while left := sorted(ops - done):
+        ready = []
+        for kind, stage, m in left:
+            last = (Kind.F, stage, m) if stage == asked.n_stages - 1 else (Kind.I, stage + 1, m)
+            input_ = {Kind.F: (Kind.F, stage - 1, m), Kind.W: (Kind.I, stage, m)}.get(kind, last)
+            whole = (Kind.B, *input_[1:]) if input_[0] == Kind.I else input_
+            if {input_, whole} & done or input_[1] < 0:
+                ready.append((kind, stage, m))
+        kind, stage, m = ready[rng.integers(len(ready))]
+        done.add((kind, stage, m))
+        queues[asked.device[stage]].append(int(pack(stage, m)) | kind)
+    return Schedule.from_queues("drawn", asked.placement, asked.microbatches, [np.array(queue) for queue in queues])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_model_has_every_order_that_fits_and_no_other(seed):
+    """Fixed to the starts of any order, it is as long as that, in the memory that it holds, and never in less."""
+    rng, cp = np.random.default_rng(seed), import_solver()
+    placement = (place("linear", 1, 1), place("linear", 2, 2), place("linear", 3, 3), place("v", 2, 4))[seed % 4]
+    f, i, w = rng.integers(1, 6, (3, placement.n_stages)).astype(float)
+    costs = Costs(np.stack([f, i + w - rng.integers(0, 2, len(f)), i, w]), float(rng.integers(0, 3)))
+    objective: Literal["span", "makespan"] = "span" if seed % 3 else "makespan"
+    free = Problem(placement, 3, costs, after_i=(1.0, 0.5)[seed // 4], objective=objective)
+    for _ in range(16 // placement.n_stages):
+        found = evaluate(free, draw_order(free, rng), "")
+        peaks = found.peak_activations.astype(float)
+        for less in (0.0, 0.5):
+            asked = replace(free, cap=tuple(peaks - less))
+            model, solver = Model(cp, asked, Bounds(0.0, 0.0), found, soon=False), cp.CpSolver()
+            solver.parameters.fix_variables_to_their_hinted_value, solver.parameters.num_workers = True, 1
+            status = solver.solve(model.cp)
+            assert status == (cp.INFEASIBLE if less else cp.OPTIMAL)
+            if not less:
+                assert solver.objective_value == found.score(objective)[0] * model.grid.steps
+                again = model.read(solver.value)
+                assert fits(asked, again)
+                assert evaluate(asked, again, "").score(objective)[0] <= found.score(objective)[0]
 
 
 def test_a_proof_needs_no_bound_of_ours():

@@ -18,6 +18,8 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import curves, layer_model
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
+from ppsim.search.bounds.bounds import bound_schedule
+from ppsim.search.orders.solver import import_solver
 from ppsim.search.splits import partition as search
 from ppsim.search.splits import partition_planned as planned_search
 from ppsim.search.splits import splits
@@ -146,6 +148,35 @@ def test_the_solver_finds_the_same_again():
     assert all(partition(problem) == first for _ in range(3))
 
 
+def test_a_split_that_the_solver_finds_first_proves_nothing(monkeypatch):
+    """Stopped there, the solver says a bound on all splits beside it."""
+    cp_model = import_solver()
+
+    def make_hasty(make=cp_model.CpSolver):
+        solver = make()
+        solver.parameters.stop_after_first_solution = True
+        return solver
+
+    monkeypatch.setattr(cp_model, "CpSolver", make_hasty)
+    problem = problem_of(make("1f1b", 3, 1), LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), 7, 0.1)
+    cuts, ends = cuts_of_any_order(problem), list_ends(7, 3, 0)
+    least = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0).min()
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    for _, bound in itertools.islice(list_by_cuts(search), 3):
+        assert bound <= least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rounding_for_the_solver_raises_no_bound(seed):
+    """Times that no step counts: what it proves is below the least of the cuts, by a millionth at most."""
+    times = np.random.default_rng(seed).lognormal(0, 1, 8)
+    problem = problem_of(make("interleaved", 2, 2), LayerTimes(times.tolist(), 0.1 * np.pi, times[0]), 8)
+    cuts, ends = cuts_of_any_order(problem), list_ends(8, 4, 0)
+    least = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0).min()
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    assert least * (1 - 1e-6) <= next(list_by_cuts(search))[1] <= least * (1 + 1e-13)
+
+
 def test_without_the_solver_the_bound_holds(monkeypatch):
     monkeypatch.setattr(search, "MOST_LISTED", 0)
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
@@ -259,6 +290,7 @@ def test_an_interrupt_keeps_the_best_and_proves_no_more_than_is_true(listed, mon
         found = partition(problem, report=interrupt_after(last))
         assert found is not None
         assert found.bound <= optimum * (1 + 1e-9) <= found.best[1] * (1 + 2e-9)
+        assert found.timed < problem.n_splits  # bounds leave out the rest
         assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
         bounds.append(found.bound)
     assert bounds == sorted(bounds)
@@ -348,11 +380,11 @@ def test_a_split_whose_order_follows_its_costs_equals_brute_force():
 @pytest.mark.parametrize("listed", [True, False, None], ids=["listed", "solver", "part of a list"])
 def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, monkeypatch):
     """Ctrl-C at any split: the bound stays below the optimum, and rises to what the list has said of the next."""
-    times = LayerTimes([1.0, 0.4, 1.9, 1.3, 0.8], 0.3, 1.4)
-    problem = problem_of(make("zb-1p", 3, 1), times, 5, 0.3)
+    layers = LayerTimes([1.0, 0.4, 1.9, 1.3, 0.8], 0.3, 1.4)
+    problem = problem_of(make("zb-1p", 3, 1), layers, 5, 0.3)
 
     def price(split):
-        return layout_costs(build_layout(list(split), 3), times, 0.3)
+        return layout_costs(build_layout(list(split), 3), layers, 0.3)
 
     def list_splits(search):
         return itertools.islice(_in_order(search.problem, search.cuts), None if listed is False else 1)
@@ -363,12 +395,20 @@ def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, mo
     least = np.max([problem.bound_by(cut, ends) for cut in cuts_of_any_order(problem)], axis=0).min()
     makespans = {split: simulate(problem.schedule, price(split)).makespan for split in map(tuple, all_splits(5, 3, 0))}
     statuses, optimum = [], min(makespans.values())
-    for last in (0, 1, 2, 3, 5, 9, 99):
+    for last in (99, 9, 5, 3, 2, 1, 0):
         found = partition_planned(problem, makespans.__getitem__, price, [(0, 0, 5)], report=interrupt_after(last))
         assert found is not None
         assert found.bound >= least or last < 2
         assert found.bound <= optimum * (1 + 1e-9)
         assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
+        assert found.ranked == (found.timed == problem.n_splits)
         statuses.append(found.status)
-    assert statuses[0] == "feasible"
-    assert statuses[-1] == ("feasible" if listed is None else "optimal")
+    assert statuses[-1] == "feasible"
+    assert statuses[0] == ("feasible" if listed is None else "optimal")
+    monkeypatch.setattr(planned_search, "_climb", lambda *given: None)  # by the list alone
+    bounds = {split: bound_schedule(problem.schedule, price(split)).makespan for split in makespans}
+    slower = {split: bound * (1.08 if bound == min(bounds.values()) else 1) for split, bound in bounds.items()}
+    for times in (makespans, slower) if listed is not None else ():
+        found = partition_planned(problem, times.__getitem__, price, [(0, 0, 5)])
+        assert found is not None
+        assert found.best[1] == min(times.values())

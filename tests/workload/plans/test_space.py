@@ -444,6 +444,20 @@ def test_states_that_do_not_fit_on_one_device_end_an_evaluation():
     assert Evaluate(replace(task, cap=cap))(candidate) == {"outcome": HELD, "memory_bytes": states.max()}
 
 
+def test_the_least_that_is_needed_is_what_simulation_says():
+    """Where bounds leave candidates that do not fit in the end, and none fits, it is the least of what those hold."""
+    said, found = list[tuple[float, object]](), Found()
+
+    def run(function, tasks):
+        for index, candidate in enumerate(tasks):
+            said.append((7.0 + index % 5, candidate))
+            yield index, {"outcome": HELD, "memory_bytes": said[-1][0]}
+
+    search(small(), run, found, lambda *_: None)
+    assert found.least == min(said)
+    assert found.counts[HELD] == len(said) > 5
+
+
 def test_no_share_is_told_that_pruning_would_make_false():
     """How many may still win falls by more than what is simulated, so no share of the work is known."""
     told: list[tuple[float | None, str]] = []
