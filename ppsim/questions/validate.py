@@ -281,13 +281,15 @@ class Validated(Answer[ValidateRequest]):
         drawn = choose_runs(self.validation, self.request.only)
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
         titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
+        made = {"command": command_line(Given.of(self.request)), "measured_by": self.record.provenance.get("command")}
+        record = replace(self.record, provenance={**self.record.provenance, **made})
 
         def write(target: str, suffix: str) -> None:
             style = style_of(suffix, output.style)
             # A difference of two timelines knows one stream.
             plain = not any(verdict.run.lowered.compute.has_lanes for verdict in drawn.verdicts)
             story = picker_of(drawn, titles) if suffix == ".html" and plain else None
-            save_overlay(drawn, self.record, target, suffix, style, output.width, titles, story)
+            save_overlay(drawn, record, target, suffix, style, output.width, titles, story)
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
 

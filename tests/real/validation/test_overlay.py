@@ -29,6 +29,7 @@ from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overl
 from ppsim.real.validation.overlay_draw import plot_overlay
 from ppsim.schedules import find, generate
 from ppsim.show.drawing.palette import DEFAULT
+from ppsim.show.files.provenance import read_inputs
 from ppsim.show.files.writers.html import contents
 from tests.browser import started
 from tests.commands import invoke
@@ -245,6 +246,16 @@ def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
         np.testing.assert_allclose(np.sum(rows, axis=1), timeline.makespan, rtol=1e-4)
     assert story["errors"][0]["texts"][-1] == format_change(two.validation.verdicts[0].errors["replay"])
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
+
+
+@pytest.mark.slow
+def test_a_picture_of_a_record_names_the_command_that_makes_it_again(tmp_path):
+    """And, apart from it, the one that measured."""
+    target = tmp_path / "x.svg"
+    assert invoke("validate", "--from-record", RECORD, "--only", "1f1b", "-q", "-o", str(target)).exit_code == 0
+    inputs = read_inputs(str(target))
+    assert inputs["command"] == f"ppsim validate --only 1f1b --from-record {RECORD}"
+    assert inputs["provenance"]["measured_by"] == "refresh_records timed-p2"
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")

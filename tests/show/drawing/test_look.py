@@ -46,8 +46,8 @@ def test_a_palette_colours_every_cell(name):
     """Each kind and chunk has its own tint of the palette, and bubbles its grey; nothing of the usual colours stays."""
     figure, _ = drawn(timed("interleaved", 4, 8), palette=name)
     palette = PALETTES[name]
-    wanted = {fill.lower() for colour in (0, 1) for fill in palette.colours[colour::2][:2]} | {palette.bubble.lower()}
-    assert fills(figure) == wanted
+    wanted = {palette.bubble, *(palette.fill(kind)[level] for kind in (Kind.F, Kind.B) for level in (0, -1))}
+    assert fills(figure) == {fill.lower() for fill in wanted}
 
 
 def test_mono_is_without_colour_and_hatches_bubbles():
