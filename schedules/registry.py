@@ -181,8 +181,7 @@ def generate(
     """
     family = find(name)
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
-    if _too_large(shape):
-        raise _over(shape)
+    check_size(shape)
     placement = place(family.placement, shape.devices, shape.stages)
     priced = {}
     if family.uses_costs:
@@ -248,13 +247,19 @@ def _suggest(family: Family, given: Mapping[str, Any], works: Callable[[dict[str
     return f"{flag('chunks')} {family.chunks} {one}" if one else ""
 
 
+def check_size(shape: Shape) -> None:
+    """Refuse a shape whose arrays no ordinary machine's memory holds (InputError: with what there is at most)."""
+    if _too_large(shape):
+        raise _over(shape)
+
+
 def _too_large(shape: Shape) -> bool:
     return shape.stages > MOST_STAGES or shape.stages * shape.microbatches * shape.slices > MOST_CELLS
 
 
 def _over(shape: Shape) -> InputError:
     most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
-    return InputError(f"{shape} is over {most}, more than fits in memory", "fewer --mb or --stages")
+    return InputError(f"{shape} is over {most}, more than fits in memory", "fewer microbatches, devices or stages")
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:

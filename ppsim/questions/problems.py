@@ -80,10 +80,12 @@ def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
 
 def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     from ppsim.core.schedule import place
+    from ppsim.schedules import Shape, check_size
     from ppsim.search.problem import Problem
 
     P, M, cap = search.devices or 1, search.microbatches or 1, search.cap
     chunks = _chunks(name, search, costs)
+    check_size(Shape(P, chunks, M))
     placement = place(name, P, P * chunks)
     priced = build_costs(_empty(placement, M), costs)
     layers = layers_of_stages(costs)
