@@ -178,7 +178,7 @@ def test_a_schedule_that_is_found_first_proves_nothing(monkeypatch):
     monkeypatch.setattr(cp, "CpSolver", make_hasty)
     proof = solve(asked, worst(asked), Bounds(0.0, 0.0), report=lambda *said: reports.append(Proof(*said)))
     assert proof.bound <= 10 <= proof.solution.span
-    assert [each.parameters.num_workers for each in solvers[:2]] == [1, 2]
+    assert solvers[0].parameters.num_workers == 1 < solvers[1].parameters.num_workers
     pairs = [(each.solution.span, each.bound) for each in reports]
     assert len(set(pairs)) == len(pairs)
 
