@@ -67,6 +67,13 @@ async function timelineOf(place) {
     + `<p class="moment"><label>time <input id="moment" type="range" min="0" max="999" value="0"></label> <span id="at" class="muted" aria-live="polite">Point at the timeline or move the slider for what the GPUs below do at a time.</span></p><ul>${legend}</ul>`;
 }
 
+/** Which tint of its kind an op has: from the first for a device's first chunk to the last for its last. */
+function tintOf(queue, op) {
+  const chunkOf = stage => Math.floor(stage / (queue.offsets.length - 1));
+  queue.last ??= Math.max(1, chunkOf(queue.stage.reduce((a, b) => Math.max(a, b), 0)));
+  return Math.round(chunkOf(queue.stage[op]) * (DATA.kinds[0].fill.length - 1) / queue.last);
+}
+
 /** Draw the timeline that is shown, as wide as there is room. */
 function drawRun() {
   const canvas = $('run');
@@ -86,12 +93,12 @@ function drawRun() {
     if (queue.paired[op]) to = middle;
     else if (op > queue.offsets[device] && queue.paired[op - 1]) from = middle;
     const look = DATA.kinds[queue.kind[op]];
-    const chunk = Math.floor(queue.stage[op] / devices) % 2;
-    brush.fillStyle = look.fill[chunk];
+    const tint = tintOf(queue, op);
+    brush.fillStyle = look.fill[tint];
     const gap = x(to - from) > 4 ? 0.5 : 0;
     brush.fillRect(x(from), device * row + 1, Math.max(0.3, x(to - from) - gap), row - 2);
     if (x(to - from) < 7 * String(queue.microbatch[op]).length + 2) continue;
-    brush.fillStyle = look.text[chunk];
+    brush.fillStyle = look.text[tint];
     brush.font = '10px system-ui, sans-serif';
     brush.textAlign = 'center';
     brush.fillText(queue.microbatch[op], x((from + to) / 2), (device + 0.5) * row + 4);
@@ -123,9 +130,9 @@ function momentAt(time, told = '') {
   for (const gpu of document.querySelectorAll('#ranks [data-device]')) {
     const op = running[gpu.dataset.device];
     const look = DATA.kinds[queue.kind[op]];
-    const chunk = Math.floor(queue.stage[op] / devices) % 2;
-    gpu.style.background = look?.fill[chunk] ?? 'none';
-    gpu.style.color = look?.text[chunk] ?? '';
+    const tint = tintOf(queue, op);
+    gpu.style.background = look?.fill[tint] ?? 'none';
+    gpu.style.color = look?.text[tint] ?? '';
   }
   const sent = messages.filter(([,, when, there]) => when <= time && time < there).map(([from, to]) => `${from} → ${to}`);
   $('at').textContent = `${told}${number(time)} ms: ${running.filter(op => op >= 0).length} of ${devices} devices compute`
