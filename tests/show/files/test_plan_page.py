@@ -14,6 +14,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.questions.plan import chosen, plan
 from ppsim.schedules import generate
 from ppsim.show.drawing.palette import level_of
+from ppsim.show.files.page_parts import read_part
 from ppsim.show.files.plan_page import plan_page
 from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.cost.volumes import sent_bytes
@@ -88,7 +89,10 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
         assert f"{format_number(second)} s a step" in near
         browser.wait("document.getElementById('run-of').textContent.includes('node 000000000')")
         chunks = "{ stage: [0, 4, 8, 12], offsets: [0, 1, 2, 3, 4] }"  # of four devices with four chunks each
-        assert browser.run(f"[0, 1, 2, 3].map(op => tintOf({chunks}, op))") == [level_of(c, 3) for c in range(4)]
+        [tint] = re.findall(r"function tintOf.*?\n\}", read_part("plan_run.js"), re.DOTALL)
+        data = "const DATA = { kinds: [{ fill: Array(8) }] };"
+        found = browser.run(f"(() => {{ {data} {tint} return [0, 1, 2, 3].map(op => tintOf({chunks}, op)); }})()")
+        assert found == [level_of(chunk, 3) for chunk in range(4)]
         browser.run("document.querySelector('#outcomes button').click()")
         assert browser.run("document.getElementById('why').textContent")
         for width in (390, 3840):
