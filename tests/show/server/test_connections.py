@@ -23,6 +23,12 @@ HALF = (b"", ASKED[:9], POSTED)
 LARGE = 1 << 23  # bytes, more than the system holds of an answer that is not read
 
 
+async def settle() -> None:
+    """Let the loop do what is under way, in turns and not in time."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def serve_and_ask(*before: bytes, body: bytes = b"ok") -> tuple[bytes, list[bool]]:
     """Ask after others that sent ``before``, in this order: the answer, and which of the others are still open."""
     import uvicorn
@@ -44,16 +50,25 @@ async def serve_and_ask(*before: bytes, body: bytes = b"ok") -> tuple[bytes, lis
     config.load()
     loop = asyncio.get_running_loop()
     protocol: Any = connections.make_protocol()
+    received: list[bytes] = []
+
+    class Noting(protocol):
+        def data_received(self, data: bytes) -> None:
+            received.append(data)
+            super().data_received(data)
+
     made = {"config": config, "server_state": state, "app_state": {}}
-    server = await loop.create_server(lambda: protocol(**made), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Noting(**made), "127.0.0.1", 0)
     others = []
     for sent in (*before, ASKED):
         others.append(await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 10))
         others[-1][1].write(sent)
-        await asyncio.sleep(0.02)
+        while len(b"".join(received)) < sum(map(len, (*before, ASKED)[: len(others)])):
+            await asyncio.sleep(0)
+        await settle()
     answer = await asyncio.wait_for(others[-1][0].read(15), 20)
     let_go.set()
-    await asyncio.sleep(0.02)
+    await settle()
     peers = {each.transport.get_extra_info("peername") for each in state.connections}
     still_open = [writer.get_extra_info("sockname") in peers for _, writer in others[:-1]]
     server.close()
@@ -61,7 +76,7 @@ async def serve_and_ask(*before: bytes, body: bytes = b"ok") -> tuple[bytes, lis
         each.transport.abort()
     for _, writer in others:
         writer.transport.abort()
-    await asyncio.sleep(0.02)
+    await settle()
     return answer, still_open
 
 

@@ -9,7 +9,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 import tomllib
 from dataclasses import replace
 from itertools import product
@@ -575,7 +574,8 @@ def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
 
         def kill() -> None:
-            time.sleep(3)
+            working = cluster.scheduler.workers
+            wait_for(lambda: all(worker.processing for worker in list(working.values())), "work for both")
             os.kill(cluster.workers[0].pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
