@@ -163,7 +163,7 @@ def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap,
 def test_with_no_cap_nothing_leaves():
     S, times = 3, np.array([[1.0], [2.0], [1.0], [1.0]]).repeat(3, axis=1)
     problem = Problem(place("linear", 3, S), 4, Costs(times), offload=True)
-    found = optimize([problem], [[]], time_limit=2)
+    found = optimize([problem], [[]], time_limit=20)
     assert not (found.solution.schedule.kind == Kind.OFFLOAD).any()
     assert (found.value, found.status) == (13, "optimal")
 
