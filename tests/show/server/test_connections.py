@@ -52,7 +52,7 @@ async def serve_and_ask(*before: bytes, body: bytes = b"ok") -> tuple[bytes, lis
     protocol: Any = connections.make_protocol()
     received: list[bytes] = []
 
-    class Noting(protocol):
+    class Noting(protocol):  # type: ignore[misc]
         def data_received(self, data: bytes) -> None:
             received.append(data)
             super().data_received(data)
