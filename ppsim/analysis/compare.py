@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.analysis.pareto import front
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
-from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of
+from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object
 from ppsim.engine.simple.metrics import Metrics
 
 
@@ -103,11 +103,7 @@ def row_object(r: Row, *places: str) -> dict[str, Any]:
     return {
         "name": r.name,
         "applies": True,
-        "schedule": schedule.name,
-        "devices": schedule.n_devices,
-        "stages": schedule.n_stages,
-        "chunks": schedule.n_chunks,
-        "microbatches": schedule.whole_microbatches,
+        **size_object(schedule),
         "unit": r.timeline.unit,
         **{column.key: column.json(r.metrics, shape) for place in places for column in columns_of(place)},
     }

@@ -17,6 +17,7 @@ from ppsim.core.lanes import find_senders
 from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_levels, find_makespans
+from ppsim.engine.simple.columns import size_object
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 
@@ -193,11 +194,9 @@ def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: M
     """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
     rows = []
     for s, share in zip(sampled, count_wins(sampled).tolist(), strict=True):
-        schedule = s.schedule
-        shape = {"devices": schedule.n_devices, "stages": schedule.n_stages, "chunks": schedule.n_chunks}
         times = {f"p{p}": s.percentile(p) for p in PERCENTILES}
         rows.append(
-            {"name": s.name, "schedule": schedule.name, **shape, "microbatches": schedule.n_microbatches}
+            {"name": s.name, **size_object(s.schedule)}
             | {"unit": s.unit, "makespan": s.without_noise, "mean": float(s.makespans.mean()), **times, "wins": share}
         )
     return {

@@ -270,17 +270,14 @@ class Partitioned(Answer[PartitionRequest]):
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.partition/1``."""
+        from ppsim.engine.simple.columns import size_object
         from ppsim.workload.layout.flags import flags_of
 
         schedule, found, busy = self.schedule, self.found, self._busy
         return {
             "schema": "ppsim.partition/1",
             "inputs": self.inputs,
-            "schedule": schedule.name,
-            "devices": schedule.n_devices,
-            "stages": schedule.n_stages,
-            "chunks": schedule.n_chunks,
-            "microbatches": schedule.n_microbatches,
+            **size_object(schedule),
             "unit": self.timeline.unit,
             "layers": self.layout.n_layers,
             "split": self.split,

@@ -13,6 +13,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import MemoryModel, Peak, curves, op_at, peaks, steps, sum_static
+from ppsim.engine.simple.columns import size_object
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*#@"
@@ -98,11 +99,7 @@ def memory_object(
     return {
         "schema": "ppsim.memory/1",
         "inputs": dict(inputs),
-        "schedule": schedule.name,
-        "devices": schedule.n_devices,
-        "stages": schedule.n_stages,
-        "chunks": schedule.n_chunks,
-        "microbatches": schedule.whole_microbatches,
+        **size_object(schedule),
         "unit": curve.unit,
         "time_unit": report.timeline.unit,
         "makespan": report.timeline.makespan,

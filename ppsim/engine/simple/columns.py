@@ -33,6 +33,13 @@ def shape_of(schedule: Schedule) -> Shape:
     return Shape(schedule.n_devices, schedule.n_stages, schedule.whole_microbatches, schedule.n_slices)
 
 
+def size_object(schedule: Schedule) -> dict[str, Any]:
+    """The name and the size of a schedule, as objects of JSON tell them."""
+    devices, stages, microbatches, _ = shape_of(schedule)
+    size = {"devices": devices, "stages": stages, "chunks": schedule.n_chunks, "microbatches": microbatches}
+    return {"schedule": schedule.name, **size}
+
+
 @dataclass(frozen=True)
 class Column:
     """One number of a run."""

@@ -225,11 +225,7 @@ def run_streams(
     # the shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
-    """Run segments on two streams, each in the order given, and return their starts and ends.
-
-    Returns:
-        Two lists; -1 for segments that wait for each other in a circle.
-    """
+    """Run segments on two streams, each in the order given: starts and ends, -1 of those that wait in a circle."""
     queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
     now = 0.0
@@ -249,8 +245,8 @@ def run_streams(
 def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device") -> Costs:
     """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where they have an order.
 
-    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs. One number of
-    layers is ``per`` device's 1/P share of the model, or per stage.
+    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs. Where the
+    segments tell one number of layers, it is of ``per``: of a device, which holds 1/P of the model, or of each stage.
 
     Raises:
         InputError: segments of another number of stages, or layers that do not divide over the stages of a device.

@@ -15,7 +15,7 @@ from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.engine.simple.columns import Shape, columns_of, shape_of
+from ppsim.engine.simple.columns import Shape, columns_of, shape_of, size_object
 from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.show.drawing.lanes import find_producers
 from ppsim.show.files.document import Abilities, Document
@@ -71,11 +71,7 @@ def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
 
 def _shape(schedule: Schedule) -> dict[str, Any]:
     return {
-        "schedule": schedule.name,
-        "devices": schedule.n_devices,
-        "stages": schedule.n_stages,
-        "chunks": schedule.n_chunks,
-        "microbatches": schedule.whole_microbatches,
+        **size_object(schedule),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
