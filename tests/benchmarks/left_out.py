@@ -4,7 +4,8 @@ python -m tests.benchmarks.left_out TABLE... [--by software] [--rows]
 
 All numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the same slopes, its
 settings are predicted with that, and corrected by the runs of the others alone. ``any anchor`` adds one run of the same
-software and GPU, the mean over all that it may be; ``nearest`` the one that is most alike. *Ranked*: of two settings of
+software and GPU, the mean over all that it may be; ``nearest`` the one that is most alike. *In range*: within as many
+standard deviations as hold four in five of the cases of the other names. *Ranked*: of two settings of
 a job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one
 is than the fastest. Of software with hundreds of settings on one node every eighth counts.
 """
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.workload.hardware.efficiency import fitted
-from ppsim.workload.plans.nearby import EIGHTY, Measured, Nearby, alike
+from ppsim.workload.plans.nearby import Measured, Nearby, alike
 from ppsim.workload.plans.published import anchors_of
 from tests.benchmarks.fit_efficiency import (
     USUAL,
@@ -46,19 +47,22 @@ FOLDS: dict[str, Callable[[Case], str]] = {
 
 @dataclass(frozen=True)
 class Left:
-    """Settings left out: log(predicted / measured) as modelled, corrected, with anchors; and the spread of these."""
+    """Settings left out: log(predicted / measured) as modelled, corrected, with anchors; spread and half a range."""
 
     modelled: Floats
     corrected: Floats
     any: Floats
     nearest: Floats
     spread: Floats
+    half: Floats
 
 
 def leave_one_out(cases: Sequence[Case], linear: Linear, out: NDArray[np.bool_]) -> Floats:
-    """Return the errors of the cases that ``out`` marks, predicted without them."""
-    numbers = linear.numbers(linear.solve(np.where(out, 0.0, weights_of(cases))))
-    return errors_of([case for case, gone in zip(cases, out, strict=True) if gone], numbers)
+    """Return the errors of all cases with numbers fitted without those that ``out`` marks; of the others by slopes."""
+    logs = linear.solve(np.where(out, 0.0, weights_of(cases)))
+    errors = linear.errors + linear.slopes @ (logs - linear.at)
+    errors[out] = errors_of([case for case, gone in zip(cases, out, strict=True) if gone], linear.numbers(logs))
+    return np.asarray(errors)
 
 
 def runs_of(cases: Sequence[Case]) -> list[Measured]:
@@ -73,8 +77,8 @@ def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], n
     for name in dict.fromkeys(names):
         out = called == name
         found = leave_one_out(cases, linear, out)
-        left.modelled[out] = found
-        kept = tuple(run for run, gone in zip(runs, out, strict=True) if not gone)
+        left.modelled[out] = found[out]
+        kept = tuple(replace(runs[i], error=-found[i]) for i in np.flatnonzero(~out).tolist())
         others = Nearby(kept)
         for number in np.flatnonzero(out).tolist():
             correction = others.at(runs[number].setting)
@@ -85,7 +89,14 @@ def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], n
             left.any[here], left.nearest[here] = anchored(kept, [runs[i] for i in here], left.modelled[here])
             if len(here) == 1:
                 left.any[here] = left.nearest[here] = left.corrected[here]
-    return left
+    return replace(left, half=halves(left.corrected, left.spread, called))
+
+
+def halves(errors: Floats, spread: Floats, names: NDArray[Any]) -> Floats:
+    """Return the half-widths within which four in five of the cases of all other names lie, in logarithms."""
+    sizes = np.abs(errors) / spread
+    several = {name: np.quantile(sizes[names != name], 0.8) for name in dict.fromkeys(names.tolist())}
+    return spread * np.array([several[name] for name in names.tolist()])
 
 
 def anchored(kept: Sequence[Measured], runs: Sequence[Measured], errors: Floats) -> tuple[Floats, Floats]:
@@ -105,11 +116,12 @@ def anchored(kept: Sequence[Measured], runs: Sequence[Measured], errors: Floats)
 
 
 def leave_runs_out(linear: Linear, runs: Sequence[Measured]) -> Left:
-    """Predict each case with the numbers of all, corrected by the other runs."""
+    """Predict each case with the numbers of all, corrected by the other runs; ranges by those of other software."""
     whole = Nearby(tuple(runs))
     found = [whole.at(run.setting, run.seconds) for run in runs]
     corrected = linear.errors + np.log([each.factor for each in found])
-    return Left(linear.errors, corrected, corrected, corrected, np.array([each.spread for each in found]))
+    spread, software = np.array([each.spread for each in found]), np.array([run.setting.software for run in runs])
+    return Left(linear.errors, corrected, corrected, corrected, spread, halves(corrected, spread, software))
 
 
 def family_of(runs: Sequence[Measured], run: Measured, most: int = 150) -> tuple[Measured, ...]:
@@ -142,8 +154,8 @@ def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
 
 def line(name: str, left: Left, cases: Sequence[Case]) -> str:
     """Write a line of the table."""
-    inside = np.abs(left.corrected) <= EIGHTY * left.spread
-    wide = np.median(np.exp(EIGHTY * left.spread) - 1)
+    inside = np.abs(left.corrected) <= left.half
+    wide = np.median(np.exp(left.half) - 1)
     each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.any, left.nearest))
     _, right, regret = ranking(cases, left.corrected)
     return f"| {name} | {len(left.spread)} | {each} | {inside.mean():.0%} | {wide:.0%} | {right:.0%} | {regret:.1%} |"
@@ -187,7 +199,8 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
     for kind in sorted(set(kinds)):
         each = " | ".join(cells(left.corrected[kinds == kind]).partition(" | ")[0] for left in folds.values())
         lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
-    return [*lines, "", f"{ranking(cases, linear.errors)[0]} pairs"]
+    several = np.quantile(np.concatenate([np.abs(f.corrected) / f.spread for f in folds.values()]), 0.8)
+    return [*lines, "", f"{ranking(cases, linear.errors)[0]} pairs; four in five of all within {several:.2f} spreads"]
 
 
 def main() -> None:

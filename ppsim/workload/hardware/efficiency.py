@@ -135,7 +135,8 @@ class Shared:
             take as long as FlashAttention-2 at 2,048 tokens and a sixth at 16,384 (arXiv 2405.21060, section 1).
         growth: share by which a step grows each time that its GPUs double, from eight on.
         alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which NCCL's all-to-all does.
-        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160 GB/s inside a node.
+        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160 GB/s inside a node
+            (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
     power: float = 0.5

@@ -7,11 +7,12 @@ import json
 import pytest
 
 from ppsim.errors import InputError
+from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.plans.improve import improve, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.stated import SWITCHES, stated
-from tests.commands import invoke
+from tests.commands import ROOT, invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
 MEGATRON = {
@@ -381,3 +382,15 @@ def test_workers_and_results_without_a_plan_are_refused(tmp_path):
 def test_a_table_is_rows_or_a_list_of_them(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps([BRIDGE]))
     assert read_table(str(tmp_path / "t.json")) == [BRIDGE]
+
+
+@pytest.mark.slow
+def test_what_measurements_say_of_runs_that_do_not_fit_is_counted_here():
+    """Published runs whose predicted peak is more than their GPU's memory, of those predicted."""
+    counts = []
+    for name in ("measured_runs", "measured_runs_3"):
+        rows = read_table(str(ROOT / f"tests/data/published/{name}.json.gz"))
+        found = [(row["predicted_peak_gib"], read_gpu(row["gpu"])) for row in against(rows)[0] if "gpu" in row]
+        counts.append(f"{sum(peak > gpu.memory_gib for peak, gpu in found)} of {len(found)}")
+    said = " ".join((ROOT / "gallery/measurements.md").read_text().split())
+    assert f"By the model {counts[0]} runs of Megatron-Bridge's table and {counts[1]} others need more than" in said
