@@ -136,7 +136,7 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     try:
         return replace(shape, stages=read_layout(layout, P).n_stages)
     except InputError as error:
-        if P and stages % P and (chunks := _nearest_chunks(family, spelled, shape, P, stages)):
+        if P and stages % P and shape.microbatches and (chunks := _nearest_chunks(family, spelled, shape, P, stages)):
             error.hint = nearest_layout(layout, P, P * chunks) or error.hint
         raise
 

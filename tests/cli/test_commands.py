@@ -117,6 +117,11 @@ MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
     "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
     "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
+    "no number of microbatches": (
+        ["run", "looped-bfs", "--devices", "16", "--layout", "Et|t|t|tL"],
+        2,
+        "multiple of the devices",
+    ),
     "unknown cluster": (["model", "dgx-h10"], 2, "Did you mean 'dgx-h100'?"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
     "unknown option": (["run", "--stage", "4"], 2, "--stages"),

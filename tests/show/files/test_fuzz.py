@@ -47,12 +47,13 @@ from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import flops_per_token
 from ppsim.workload.model.model import read_model as read_language_model
 from ppsim.workload.model.transformer import memory_model, read_model
-from ppsim.workload.plans.published import anchors_of
+from ppsim.workload.plans.published import against, anchors_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import read_table, setup_of
 from ppsim.workload.plans.software import SCHEMA as SOFTWARE
 from ppsim.workload.plans.software import Software, Version
 from tests.cli.option_fuzz import ANCHORS
+from tests.real.traces.test_spans import exported
 from tests.real_runs import EACH, RECORDED, SPREADS, ops_rows, simulated, write_csv
 
 ROOT = Path(__file__).parents[3]
@@ -116,6 +117,8 @@ USES: dict[str, Callable[[str], object]] = {
     ".segments.toml": use_segments,
     ".software.toml": lambda path: Version(read_toml(path, Software, SOFTWARE)).techniques(None),
     ".anchors.json": lambda path: anchors_of(read_table(path)),
+    ".against.json": lambda path: against(read_table(path)),
+    ".otel.json": tell,
 }
 
 
@@ -162,7 +165,8 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     found[".timers.log"] = [SPREADS.encode(), EACH.encode()]
     found[".segments.toml"] = [(ROOT / "gallery" / "segments.toml").read_bytes()]
     found[".software.toml"] = [(library / "software" / f"{name}.toml").read_bytes() for name in ("nemo", "torchtitan")]
-    found[".anchors.json"] = [json.dumps(ANCHORS).encode()]
+    found[".anchors.json"] = found[".against.json"] = [json.dumps(ANCHORS).encode()]
+    found[".otel.json"] = [exported(timeline).encode(), exported(timeline, steps=1).splitlines()[0].encode()]
     return found
 
 

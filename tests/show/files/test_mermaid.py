@@ -16,6 +16,11 @@ def settings(timeline):
     return json.loads(found[1])
 
 
+def test_what_a_file_is_called_is_no_directive():
+    written = text(timed("1f1b", 2, 2), "%%{init: {}}%%", {"ppsim": "1", "command": "ppsim run '%%{wrap}%%.csv'"})
+    assert written.count("%%{") == 1
+
+
 @pytest.mark.parametrize(("name", "shape"), [("1f1b", (4, 8)), ("dualpipe", (8, 20)), ("zb-1p", (4, 16))])
 def test_every_label_has_room_in_its_bar(name, shape):
     """The chart is so wide that the shortest bar is wider than its name at seven pixels a letter."""
