@@ -136,3 +136,41 @@ def spawn(function: str, world: int, limit: float, folder: Path, *args: Any) -> 
     finally:
         for process in context.processes:
             process.kill()
+
+
+BASE = 1_760_000_000_000_000_000
+NAMES = {"F": "megatron.microbatch.forward", "B": "megatron.microbatch.backward"}
+
+
+def attribute(key, value):
+    return {"key": key, "value": {"intValue": str(value)}}
+
+
+def span(name, number, start, end, parent="", **attributes):
+    told = [attribute(key.replace("__", "."), value) for key, value in attributes.items()]
+    return {
+        "name": name, "spanId": number, "parentSpanId": parent, "attributes": told,
+        "startTimeUnixNano": str(BASE + round(start)), "endTimeUnixNano": str(BASE + round(end)),
+    }  # fmt: skip
+
+
+def exported(timeline, steps=2, tensor=1):
+    """Spans of Megatron's OpenTelemetry, a line of each rank: forwards tell their microbatch, backwards do not."""
+    schedule, lines = timeline.schedule, []
+    for device in range(schedule.n_devices):
+        for t in range(tensor):
+            spans = []
+            for step in range(1, steps + 1):
+                ms, shift = 1e6, step * 1e10 + t * 1e3
+                own = np.flatnonzero(schedule.device == device)
+                spans.append(span("megatron.train_step", f"s{step}", shift, shift + 9e9, megatron__iteration=step))
+                spans.append(span("megatron.forward_backward", f"f{step}", shift, shift + 9e9, f"s{step}"))
+                for op in own.tolist():
+                    kind, mb = schedule.label(op)[1], int(schedule.microbatch[op])
+                    told = {"megatron__microbatch_id": mb} if kind == "F" else {}
+                    start, end = (shift + ms * time[op] for time in (timeline.start, timeline.end))
+                    spans.append(span(NAMES[kind], f"o{step}.{op}", start, end, f"f{step}", **told))
+            ranks = {"dl.tensor_parallel.rank": t, "dl.pipeline_parallel.rank": device}
+            about = [attribute(key, value) for key, value in ranks.items()]
+            lines.append({"resourceSpans": [{"resource": {"attributes": about}, "scopeSpans": [{"spans": spans}]}]})
+    return "\n".join(map(json.dumps, lines))

@@ -53,8 +53,7 @@ from ppsim.workload.plans.rows import read_table, setup_of
 from ppsim.workload.plans.software import SCHEMA as SOFTWARE
 from ppsim.workload.plans.software import Software, Version
 from tests.cli.option_fuzz import ANCHORS
-from tests.real.traces.test_spans import exported
-from tests.real_runs import EACH, RECORDED, SPREADS, ops_rows, simulated, write_csv
+from tests.real_runs import EACH, RECORDED, SPREADS, exported, ops_rows, simulated, write_csv
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
