@@ -1,7 +1,7 @@
 """Rounds of walks: where each starts, what is kept, and what its random numbers begin with."""
 
 from itertools import islice
-from time import monotonic
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ def test_every_other_walk_starts_from_the_best_and_the_rest_in_turn(monkeypatch,
 
     def walk(problem, start, seed, nth, stop):
         begun.append((start.origin, seed, nth))
+        assert stop[0] == (len(begun) == 1)  # but for the first, which compiles, there is time
         return Member(start.queues, start.origin, start.cost - 50 if nth == 4 else start.cost + 1)
 
     monkeypatch.setattr(module, "_walk", walk)
@@ -34,6 +35,21 @@ def test_every_other_walk_starts_from_the_best_and_the_rest_in_turn(monkeypatch,
     origins = "112 131 435 363 331".replace(" ", "")  # 3 became the first, 1 the second
     assert sorted(begun[1:], key=lambda each: each[2]) == [(o, 7_000_021 + n, n) for n, o in enumerate(origins)]
     assert not list(improve(PROBLEM, starts, 7, 3, 0.0))
+
+
+def test_walks_are_stopped_at_the_deadline(monkeypatch):
+    stopped = list[int]()
+
+    def walk(problem, start, seed, nth, stop):
+        while not stop[0] and monotonic() < until + 10:
+            sleep(0.001)
+        stopped.append(int(stop[0]))
+        return start
+
+    until = monotonic() + 0.05
+    monkeypatch.setattr(module, "_walk", walk)
+    assert list(improve(PROBLEM, [Member([], "", 1.0)], 1, 2, until)) == [None]
+    assert stopped == [1, 1, 1]
 
 
 def test_random_numbers_begin_with_any_state_but_zero():

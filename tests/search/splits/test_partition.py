@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,12 +151,12 @@ def test_the_solver_finds_the_same_again():
 
 def test_a_split_that_the_solver_finds_first_proves_nothing(monkeypatch):
     """Stopped there, the solver says a bound on all splits beside it."""
-    cp_model = import_solver()
+    cp_model, solvers = import_solver(), list[Any]()
 
     def make_hasty(make=cp_model.CpSolver):
-        solver = make()
-        solver.parameters.stop_after_first_solution = True
-        return solver
+        solvers.append(make())
+        solvers[-1].parameters.stop_after_first_solution = True
+        return solvers[-1]
 
     monkeypatch.setattr(cp_model, "CpSolver", make_hasty)
     problem = problem_of(make("1f1b", 3, 1), LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), 7, 0.1)
@@ -164,6 +165,7 @@ def test_a_split_that_the_solver_finds_first_proves_nothing(monkeypatch):
     search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
     for _, bound in itertools.islice(list_by_cuts(search), 3):
         assert bound <= least * (1 + 1e-9)
+    assert all(solver.parameters.max_time_in_seconds <= 15 for solver in solvers)  # a quarter of a minute, both calls
 
 
 @pytest.mark.parametrize("seed", range(6))
