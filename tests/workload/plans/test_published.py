@@ -8,9 +8,12 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.improve import improve, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
 from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.rows import _choices
 from ppsim.workload.plans.stated import SWITCHES, stated
 from tests.commands import ROOT, invoke
 
@@ -53,6 +56,22 @@ def test_rows_of_each_table_are_predicted_within_ten_percent():
 def test_what_a_row_leaves_out_is_chosen_and_named():
     rows, _ = against([MEGATRON])
     assert rows[0]["chosen"] == "mbs, vp: mbs 1, vp 2"
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes", "filled"),
+    [
+        ({}, {"dp": 3, "pp": 2}, [(1, 8)]),
+        ({"mbs": 2, "microbatches": 5}, {"dp": 3, "pp": 2}, [(2, 5)]),
+        ({"local_batch": 6}, {"dp": 3, "pp": 2}, [(1, 6)]),
+        ({"gbs": 24}, {"dp": 2}, [(1, 12), (2, 6), (4, 3)]),
+        ({"gbs": 20}, {"dp": 2}, [(1, 10), (2, 5)]),
+    ],
+)
+def test_batches_that_a_row_leaves_out_are_filled_in(row, sizes, filled):
+    """Four microbatches a device; of one sequence in a pipeline, else of each size that divides a rank's sequences."""
+    choices, _ = _choices(row, read_model("llama3-8b"), Parallel(**sizes), [])
+    assert [(choice.mbs, choice.microbatches) for choice in choices] == filled
 
 
 def test_peaks_of_ranks_are_within_five_percent():
