@@ -28,6 +28,7 @@ FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
 GRACE_S, FIRST_S = 0.5, 2.0  # in which what looks at the time ends on its own, and the first split is timed
 MOST_NEAR = 10_000_000  # ops of all splits next to the best
+BATCH = 1 << 24  # entries of splits listed at once
 DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
 
 
@@ -198,11 +199,12 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
     rates = np.stack([cut.rate for cut in search.cuts])
     constants = np.array([cut.constant for cut in search.cuts])
     while not search.late:
-        near, said = climbs_from(problem, ends), _say_of_climbs(problem, ends, rates, constants)
-        over = np.maximum(problem.peaks(near) - problem.cap, 0) if np.isfinite(problem.cap) else np.zeros(len(said))
+        said = _say_of_climbs(problem, ends, rates, constants)
+        over = _over_of_climbs(problem, ends, len(said))
         good = np.flatnonzero(over == over.min())
-        good = good[said[good] <= said[good].min() * (1 + ROUNDING)]
-        best = int(good[_unevenness(problem, near[:, good]).argmin()])
+        good = good[said[good] <= said[good].min() * (1 + ROUNDING)][: _batch(problem)]
+        near = climbs_from(problem, ends, good)
+        best = int(_unevenness(problem, near).argmin())
         there = (float(over[best]), float(said[best]))
         if there[0] >= here[0] and there[1] >= here[1] * (1 - ROUNDING):
             return ends
@@ -219,9 +221,24 @@ def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: 
     up = -gains * (until[np.minimum(ends + 1, problem.n_layers)] - until[ends])
     down, up = (np.cumsum(np.insert(x, 0, 0, axis=1), axis=1) for x in (down, up))
     source, target = np.flatnonzero(layers > problem.least)[:, None], np.arange(len(layers))[None]
-    moves = np.where(source <= target, down[:, target] - down[:, source], up[:, source] - up[:, target])
-    said = (now[:, None, None] + moves).max(axis=0)
+    said = np.full((len(source), len(layers)), -np.inf)
+    for before, later, sooner in zip(now, down, up, strict=True):
+        moves = np.where(source <= target, later[target] - later[source], sooner[source] - sooner[target])
+        np.maximum(said, before + moves, out=said)
     return said.ravel()
+
+
+def _over_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
+    """What each split of :func:`climbs_from` holds above the cap; built in batches, which fit in memory."""
+    if not np.isfinite(problem.cap):
+        return np.zeros(count)
+    batches = np.split(np.arange(count), np.arange(0, count, _batch(problem))[1:])
+    return np.maximum(np.concatenate([problem.peaks(climbs_from(problem, ends, b)) for b in batches]) - problem.cap, 0)
+
+
+def _batch(problem: SplitProblem) -> int:
+    """How many splits are listed at once."""
+    return max(1, BATCH // problem.schedule.n_stages)
 
 
 def _time_near_best(search: SplitSearch) -> None:
@@ -233,16 +250,20 @@ def _time_near_best(search: SplitSearch) -> None:
     search.time_all(near[:, problem.peaks(near) <= problem.cap] if np.isfinite(problem.cap) else near)
 
 
-def climbs_from(problem: SplitProblem, ends: Ends) -> Ends:
+def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | None = None) -> Ends:
     """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1, sources x stages).
 
-    The stages between keep their number. A layer that moves to its own stage leaves the split as it is.
+    The stages between keep their number. A layer that moves to its own stage leaves the split as it is. Only the
+    columns ``which`` of them are listed, where given.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
-    end, stages = np.arange(len(ends))[:, None, None], np.arange(len(layers))
-    source, target = np.flatnonzero(layers > problem.least)[None, :, None], stages[None, None]
-    moved = ends[:, None, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target))
-    return moved.reshape(len(ends), source.size * target.size).astype(np.int16)
+    sources = np.flatnonzero(layers > problem.least)
+    which = np.arange(sources.size * layers.size) if which is None else which
+    source, target, end = sources[which // layers.size], which % layers.size, np.arange(len(ends))[:, None]
+    near: Ends = (
+        ends[:, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target)).astype(np.int16)
+    )
+    return near
 
 
 def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> list[Cut]:

@@ -290,23 +290,31 @@ def _first_of_equals(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(rows, axis=0, return_index=True)[1]
 
 
+def _largest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of the rows that no other row, of rows that differ, reaches in every number."""
+    left, kept = np.arange(len(rows)), list[int]()
+    while left.size:
+        kept.append(int(left[rows[left].sum(axis=1).argmax()]))
+        left = left[(rows[left] > rows[kept[-1]]).any(axis=1)]
+    return np.sort(kept)
+
+
 def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
     """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are left out."""
     flight, whole = schedule.activation_changes(Kind.I).astype(np.int64), schedule.activation_changes().astype(np.int64)
     change = np.stack([whole, 0 * whole] if merged else [flight, whole - flight], axis=1)
     second, states = np.append(~schedule.leads[1:], False), []
     for device in range(schedule.n_devices):
-        ops = np.arange(len(schedule))[schedule.queue(device)]
+        ops = schedule.queue(device)
         stages, column = np.unique(schedule.stage[ops], return_inverse=True)
-        table = np.zeros((len(ops), 2, len(stages)), np.int64)
-        table[np.arange(len(ops)), :, column] = change[ops]
+        table = np.zeros((len(column), 2, len(stages)), np.int64)
+        table[np.arange(len(column)), :, column] = change[ops]
         gains = np.maximum(table, 0)
         gains[:, 1] = 0  # what W needs counts from the end of I
         gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
-        held = (np.cumsum(table, axis=0) - table + gains).reshape(len(ops), -1)
+        held = (np.cumsum(table, axis=0) - table + gains).reshape(len(column), -1)
         held = held[_first_of_equals(held)]
-        if len(held) <= MOST_COMPARED:
-            held = held[(held[:, None] <= held[None]).all(axis=2).sum(axis=1) == 1]
+        held = held[_largest(held)]
         state = np.zeros((len(held), 3, schedule.n_stages), np.int64)
         state[:, 0] = (schedule.placement.devices == device).sum(axis=0)
         state[:, 1:, stages] = held.reshape(len(held), 2, -1)

@@ -24,7 +24,7 @@ from ppsim.search.orders.solver import import_solver
 from ppsim.search.splits import partition as search
 from ppsim.search.splits import partition_planned as planned_search
 from ppsim.search.splits import splits
-from ppsim.search.splits.partition import _least_near, _unevenness, partition
+from ppsim.search.splits.partition import _least_near, _unevenness, climbs_from, partition
 from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
 from ppsim.search.splits.partition_solver import _find_step, list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
@@ -414,3 +414,26 @@ def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, mo
         found = partition_planned(problem, times.__getitem__, price, [(0, 0, 5)])
         assert found is not None
         assert found.best[1] == min(times.values())
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, unique=True))
+def test_states_below_another_are_left_out(rows):
+    largest = [a for a in rows if not any(a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in rows)]
+    table = np.array(rows)
+    assert table[splits._largest(table)].tolist() == [list(row) for row in largest]
+
+
+@pytest.mark.parametrize("cap", [math.inf, 13.0, 9.0])
+def test_climbs_in_batches_end_where_all_at_once_do(cap, monkeypatch):
+    """With three splits listed at once the climb takes the same way, but for ties, which say the same."""
+    problem = replace(problem_of(make("1f1b", 4, 1, 8), LayerTimes(1.0, 0.0, 2.5), 11), cap=cap)
+    ends = np.array([2, 5, 7], np.int16)
+    every = climbs_from(problem, ends)
+    assert (climbs_from(problem, ends, np.array([1, 6])) == every[:, [1, 6]]).all()
+    reached = []
+    for batch in (search.BATCH, 12):
+        monkeypatch.setattr(search, "BATCH", batch)
+        tried = SplitSearch(problem, None, lambda *_: None, math.inf)
+        tried.take(ends)
+        reached.append(tried.take(_least_near(tried, ends)))
+    assert reached[0] == reached[1]
