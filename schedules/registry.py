@@ -259,7 +259,8 @@ def _too_large(shape: Shape) -> bool:
 
 def _over(shape: Shape) -> InputError:
     most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
-    return InputError(f"{shape} is over {most}, more than fits in memory", "fewer microbatches, devices or stages")
+    fewer = "devices" if shape.stages > MOST_STAGES else "microbatches"
+    return InputError(f"{shape} is over {most}, more than fits in memory", f"fewer {flag(fewer)}")
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:

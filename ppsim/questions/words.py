@@ -7,7 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_number
-from ppsim.engine.simple.columns import Shape, columns_of, shape_of
+from ppsim.engine.simple.columns import Shape, columns_of, shape_of, work_of
 from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def shape_line(schedule: Schedule) -> str:
     """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
         f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
-        f"{counted(schedule.n_stages, 'stage')}, {counted(schedule.whole_microbatches, 'microbatch')}"
-        + (f" x {schedule.n_slices} slices" if schedule.n_slices > 1 else "")
+        f"{counted(schedule.n_stages, 'stage')}, {work_of(schedule)}"
         + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
     )
 

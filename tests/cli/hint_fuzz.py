@@ -70,7 +70,7 @@ def follow(words: list[str], said: str, hint: str) -> Iterator[list[str]]:
                 yield [*without(words, options[given]), given, layout[1]]
             elif words[0] == "layout":
                 yield [layout[1] if "|" in word else word for word in words]
-        elif match := re.match(r"(?:add |give )?((?:--?[a-z][a-z-]*(?:[ =][^\s-][^\s,;]*)? ?)+)", text):
+        elif match := re.match(r"(?:add |give |fewer )?((?:--?[a-z][a-z-]*(?:[ =][^\s-][^\s,;]*)? ?)+)", text):
             changed = added(words, match[1].replace("=", " ").split(), options)
             if changed:
                 yield changed

@@ -33,6 +33,12 @@ def shape_of(schedule: Schedule) -> Shape:
     return Shape(schedule.n_devices, schedule.n_stages, schedule.whole_microbatches, schedule.n_slices)
 
 
+def work_of(schedule: Schedule) -> str:
+    """What a schedule runs, in words: 8 microbatches x 4 slices."""
+    whole, slices = schedule.whole_microbatches, schedule.n_slices
+    return f"{whole} microbatch{'es' if whole != 1 else ''}" + (f" x {slices} slices" if slices > 1 else "")
+
+
 def size_object(schedule: Schedule) -> dict[str, Any]:
     """The name and the size of a schedule, as objects of JSON tell them."""
     devices, stages, microbatches, _ = shape_of(schedule)

@@ -204,11 +204,12 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
         good = np.flatnonzero(over == over.min())
         good = good[said[good] <= said[good].min() * (1 + ROUNDING)][: _batch(problem)]
         near = climbs_from(problem, ends, good)
-        best = int(_unevenness(problem, near).argmin())
+        most_even = int(_unevenness(problem, near).argmin())
+        best = int(good[most_even])
         there = (float(over[best]), float(said[best]))
         if there[0] >= here[0] and there[1] >= here[1] * (1 - ROUNDING):
             return ends
-        here, ends = there, near[:, best]
+        here, ends = there, near[:, most_even]
     return ends
 
 

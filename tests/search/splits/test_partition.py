@@ -193,7 +193,7 @@ def test_without_the_solver_the_bound_holds(monkeypatch):
 
 def test_a_cap_that_holds_every_split_changes_no_climb():
     """Layers move to where the cuts say less, whatever is held; beyond a cap first to where less is held."""
-    times, loose, tight = LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), [], []
+    times, loose, tight, least = LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), [], [], []
     for name, devices, chunks in NAMES:
         problem = problem_of(make(name, devices, chunks), times, 7)
         ends = list_ends(7, problem.schedule.n_stages, 0)
@@ -207,6 +207,10 @@ def test_a_cap_that_holds_every_split_changes_no_climb():
                 found.append(_least_near(climb, start))
             loose.append((found[0] == found[1]).all())
             tight.append(problem.peaks(found[2][:, None])[0] <= problem.peaks(start[:, None])[0])
+            weights = problem.weigh(np.column_stack([found[0], climbs_from(problem, found[0])]))
+            said = np.max([cut.rate @ weights + cut.constant for cut in cuts], axis=0)
+            least.append(said.min() >= said[0] * (1 - 1e-9))
+    assert all(least)
     assert all(loose)
     assert all(tight)
 

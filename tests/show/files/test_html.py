@@ -146,6 +146,11 @@ def test_the_data_block_equals_the_timeline(timeline):
     assert data["offsets"] == schedule.offsets.tolist()
 
 
+def test_a_page_counts_microbatches_not_their_slices():
+    [data] = data_of(page(timed("seq1f1b", 4, 8)))["timelines"]
+    assert (data["work"], data["microbatches"]) == ("8 microbatches x 4 slices", 32)
+
+
 @pytest.mark.parametrize("comm", [0.3, 0.0])
 def test_every_page_carries_the_causes_of_idle_time(comm):
     """Those of simulated runs, in a few percent of the page; what the ops tell is left out."""

@@ -323,6 +323,7 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: P
         "chunks": schedule.n_chunks,
         "replicas": schedule.placement.n_replicas,
         "microbatches": schedule.n_microbatches,
+        "work": columns.work_of(schedule),
         **asdict(metrics),
         "numbers": _numbers(metrics, schedule, timeline.unit),
         "offsets": schedule.offsets,

@@ -28,12 +28,11 @@ const press = (id, on) => $(id).setAttribute('aria-pressed', on);
 /** The columns of numbers shown in a place. */
 const columnsOf = place => REPORT.columns.filter(({ places }) => places.includes(place));
 
-const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, `
-  + `${t.microbatches} microbatches`;
+const shapeOf = t => `${t.devices} devices × ${t.chunks} chunk${t.chunks > 1 ? 's' : ''} = ${t.stages} stages, ${t.work}`;
 
 function showHeader() {
   const shapes = new Set(TIMELINES.map(shapeOf));
-  const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.microbatches} microbatches`));
+  const sizes = new Set(TIMELINES.map(t => `${t.devices} devices, ${t.work}`));
   $('shape').textContent = [...(shapes.size === 1 ? shapes : sizes)].join(' · ');
   const { command } = REPORT.inputs;
   $('command').hidden = !command;
