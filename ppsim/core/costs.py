@@ -181,23 +181,15 @@ class Costs:
 
 @dataclass(frozen=True)
 class Prices:
-    """What ops cost in any schedule: called with one, it makes its :class:`Costs`.
+    """What ops cost in any schedule: called with one, it makes its :class:`Costs`."""
 
-    Attributes:
-        of: a function of a kind, the stages and the microbatches of ops, that gives their times; it is called once for
-            each kind with arrays. None where numbers say it all.
-        numbers: as :func:`ppsim.core.costs.costs_for` takes them.
-    """
-
+    # a function of a kind, the stages and the microbatches of ops, that gives their times; it is called once for each
+    # kind with arrays. None where numbers say it all.
     of: PriceOf | None
-    numbers: dict[str, Any]
+    numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
 
     def __call__(self, schedule: Schedule) -> Costs:
-        """Make the costs of a schedule; both ops of a pair take the sum of what each would.
-
-        Raises:
-            InputError: a negative or non-finite time, or a list that is not one per stage.
-        """
+        """Make the costs of a schedule; both ops of a pair take the sum of what each would. Bad times: InputError."""
         costs = costs_for(schedule, **self.numbers)
         if self.of is None:
             return costs

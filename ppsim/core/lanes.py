@@ -28,17 +28,11 @@ _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
 
 @dataclass(frozen=True)
 class Inputs:
-    """What each op waits for beside the op before it on its lane, in CSR form.
+    """What each op waits for beside the op before it on its lane, in CSR form."""
 
-    Attributes:
-        offsets: shape (ops + 1,), where each op's inputs begin and end.
-        op: shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed.
-        crosses: shape (inputs,), whether the input is a message from another device.
-    """
-
-    offsets: Indices
-    op: Indices
-    crosses: NDArray[np.bool_]
+    offsets: Indices  # shape (ops + 1,), where each op's inputs begin and end
+    op: Indices  # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
+    crosses: NDArray[np.bool_]  # shape (inputs,), whether the input is a message from another device
 
 
 class Waits(NamedTuple):

@@ -173,11 +173,7 @@ class Schedule(Columns):
         return replace(made, partly=partly) if partly else made
 
     def _prove_slices(self) -> None:
-        """Prove that the slices of each sequence run in an order that attention allows.
-
-        Raises:
-            InvalidSchedule: one runs too early, or microbatches are no whole number of slices.
-        """
+        """Raise InvalidSchedule where slices run too early, or microbatches are no whole number of slices."""
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:
             raise InvalidSchedule(f"{self.name}: {self.n_microbatches} microbatches in slices of {self.n_slices}")
         early = find_early_slices(self.kind, self.stage, self.microbatch, self.n_microbatches, self.n_slices)
@@ -190,11 +186,7 @@ class Schedule(Columns):
             )
 
     def _prove_recomputes(self) -> None:
-        """Prove that each R runs before its backward: no dependency holds it there, only the order of its queue.
-
-        Raises:
-            InvalidSchedule: one does not.
-        """
+        """Raise InvalidSchedule where R runs after its backward: only the order of its queue holds it ahead."""
         op = np.flatnonzero(self.kind == Kind.R)
         back = np.flatnonzero(mask(BACKWARDS)[self.kind])
         before = np.full(self.n_stages * self.n_microbatches, -1, np.int64)

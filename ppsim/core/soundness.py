@@ -31,22 +31,14 @@ _STAGELESS = mask(STAGELESS)
 
 
 def prove_placement(n_devices: int, devices: Integers) -> None:
-    """Prove that every stage has a device, in one replica or two.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Prove that every stage has a device, in one replica or two, or raise InputError."""
     _refuse_unless(_integers(devices, 2) and len(devices) in (1, 2), "a placement has one or two rows of devices")
     _refuse_unless(n_devices >= 1, f"a placement has 1 device or more, got {n_devices}")
     _prove_range("a placement", "device", devices.ravel(), n_devices)
 
 
 def prove_queues(queues: Queues) -> None:
-    """Prove the columns of a schedule.
-
-    Raises:
-        InputError: a column is not what it must be; the message names it and the op.
-    """
+    """Prove the columns of a schedule, or raise InputError that names the column and the op."""
     name, n = queues.name, len(queues.kind)
     for key in ("offsets", "kind", "stage", "microbatch", "pair"):
         _refuse_unless(_integers(getattr(queues, key), 1), f"{name}: {key} is not a row of whole numbers")
@@ -70,8 +62,7 @@ def prove_queues(queues: Queues) -> None:
 def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch: Integers) -> None:
     """Prove that lowered queues hold the ops of ``compute`` in its order, and batches of neighbouring messages.
 
-    Raises:
-        InputError: they do not.
+    Else raise InputError.
     """
     name, n = queues.name, len(queues.kind)
     _refuse_unless(
@@ -92,11 +83,7 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
 
 
 def prove_times(what: str, values: Any) -> None:
-    """Prove that times are finite, not negative, and small enough to be added up.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Prove that times are finite, not negative, and small enough to be added up, or raise InputError."""
     array = np.asarray(values)
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
     # NaN fails both comparisons; whole numbers have no infinity to start from.
@@ -107,11 +94,7 @@ def prove_times(what: str, values: Any) -> None:
 
 
 def prove_costs(time: Any, comm: Any, pair: Any) -> None:
-    """Prove costs by themselves: shapes that belong together, and every time as in :func:`prove_times`.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Prove that the shapes of costs belong together, and times as :func:`prove_times` does, or raise InputError."""
     shape = np.shape(time)
     _refuse_unless(
         len(shape) == 2 and shape[0] == len(COMPUTE), f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}"
@@ -128,11 +111,7 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
 
 
 def prove_factors(scale: Any, speed: Any) -> None:
-    """Prove factors by themselves: a row for each kind of op, finite, and speeds more than zero.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Prove a row of factors for each kind of op, all finite, and speeds more than zero, or raise InputError."""
     if scale is not None:
         _refuse_unless(
             np.ndim(scale) == 2 and len(scale) == len(COMPUTE), f"factors of microbatches have {len(COMPUTE)} rows"
@@ -145,22 +124,14 @@ def prove_factors(scale: Any, speed: Any) -> None:
 
 
 def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
-    """Prove that there is a factor for each microbatch and device of a schedule.
-
-    Raises:
-        InputError: there is not.
-    """
+    """Prove that there is a factor for each microbatch and device of a schedule, or raise InputError."""
     for what, factors, wanted in (("microbatches", scale, queues.n_microbatches), ("devices", speed, queues.n_devices)):
         found = wanted if factors is None else np.shape(factors)[-1]
         _refuse_unless(found == wanted, f"factors of {found} {what} for {queues.name}, which has {wanted}")
 
 
 def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
-    """Prove that a schedule holds compute ops only and that costs know its stages and devices.
-
-    Raises:
-        InputError: they do not fit.
-    """
+    """Prove that a schedule holds compute ops only and costs know its stages and devices, or raise InputError."""
     stages, devices = np.shape(time)[1], len(np.atleast_2d(comm))
     _refuse_unless(
         stages == queues.n_stages, f"costs of {stages} stages for {queues.name}, which has {queues.n_stages}"

@@ -17,17 +17,10 @@ def sweep(offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: I
     """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or pair, of each.
 
     Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device after the turns of
-    the op before it and of the op it needs, in whatever order these become known.
-
-    Args:
-        offsets: of the queues.
-        need: the op that each op needs, -1 for none, -2 for one that no device runs.
-        pair: its partner.
-        turn: ``UNKNOWN`` everywhere; receives the turn of each op that can run, and the code of a device that waits
-            for it before that (see :mod:`ppsim.core.waiting`).
-        head: where each queue begins; receives the first op that cannot run.
-        ready: a stack of all devices.
-        waiter: room for one number for each device, the chain of devices that wait for the same op.
+    the op before it and of the op it needs (-1 for none, -2 for one that no device runs), in whatever order these
+    become known. ``turn`` is ``UNKNOWN`` everywhere and receives the turn of each op that can run, before that the
+    code of a device that waits for it (see :mod:`ppsim.core.waiting`); ``head``, where each queue begins, the first
+    op that cannot run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of those that wait for an op.
     """
     devices = len(head)
     depth = devices

@@ -85,10 +85,8 @@ def order_as_torch(lowering: Lowering) -> Keys:
 def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
     """Order by place in the queue: a receive is before the op that needs it, or ``ahead`` receives of its link earlier.
 
-    A receive is never after a later one of its link, even where that one is needed first.
-
-    Raises:
-        Deadlock: the schedule cannot finish.
+    A receive is never after a later one of its link, even where that one is needed first. A schedule that cannot
+    finish raises Deadlock.
     """
     queues, compute, producer, consumer = lowering.queues, lowering.compute, lowering.producer, lowering.consumer
     simulate(compute, costs_for(compute, per="stage"))

@@ -34,16 +34,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class Stuck:
-    """Queues in deadlock.
+    """Queues in deadlock."""
 
-    Attributes:
-        mode: what sends and receives do, or empty where there are none.
-        passed: how many steps passed.
-        links: for each device that waits: the op that waits, the op awaited, and the next op of the other queue.
-    """
-
-    mode: str
-    passed: int
+    mode: str  # what sends and receives do, or empty where there are none
+    passed: int  # how many steps passed
+    # for each device that waits: the op that waits, the op awaited, and the next op of the other queue
     links: dict[int, tuple[int, int, int]]
 
     def circle(self, draft: Draft) -> list[tuple[int, int, int]]:

@@ -33,11 +33,7 @@ Ints = NDArray[np.int64]
 def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False) -> Iterator[Fault]:
     """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or ``rank``.
 
-    Args:
-        draft: with sends and receives that match.
-        messages: its messages.
-        per: one of ``QUEUES``.
-        batched: neighbouring sends and receives of a device run as one group, in any order among themselves.
+    Sends and receives match; where ``batched``, neighbours on a device run as one group, in any order among themselves.
     """
     circle = find_circle(draft, messages, per, batched)
     if not circle:

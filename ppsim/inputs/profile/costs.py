@@ -21,15 +21,10 @@ Times = NDArray[np.float64]
 
 
 class StageTimes(NamedTuple):
-    """Measured times per stage, in ms; NaN where the profile has none.
+    """Measured times per stage, in ms; NaN where the profile has none."""
 
-    Attributes:
-        time: shape (kinds that compute, stages).
-        pair: shape (stages,), of a forward and a full backward issued together.
-    """
-
-    time: Times
-    pair: Times
+    time: Times  # shape (kinds that compute, stages)
+    pair: Times  # shape (stages,), of a forward and a full backward issued together
 
 
 def costs_from(

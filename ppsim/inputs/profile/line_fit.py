@@ -18,19 +18,12 @@ LEAST, EARNED, NEGLIGIBLE = 3, 0.5, 0.01
 
 @dataclass(frozen=True)
 class Line:
-    """``alpha + slope * x``, neither below zero.
+    """``alpha + slope * x``, neither below zero."""
 
-    Attributes:
-        alpha: the time at x = 0.
-        slope: the time per unit of x.
-        median_residual: median of |line - measured| / measured.
-        max_residual: the largest of them.
-    """
-
-    alpha: float
-    slope: float
-    median_residual: float
-    max_residual: float
+    alpha: float  # the time at x = 0
+    slope: float  # the time per unit of x
+    median_residual: float  # median of |line - measured| / measured
+    max_residual: float  # the largest of them
 
     def at(self, x: float) -> float:
         """Compute the line's time at ``x``."""

@@ -174,30 +174,20 @@ class Message:
 
 @dataclass(frozen=True)
 class Fit:
-    """A message's time as a line, ``alpha_ms + ms_per_byte * bytes``, by relative error.
-
-    Attributes:
-        range: ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small messages,
-            or ``rendezvous``, that of large ones.
-        through: ``median``, or ``p10`` where the medians show the scheduler rather than the link.
-        low_bytes: smallest size fitted.
-        high_bytes: largest size fitted.
-        alpha_ms: the latency.
-        ms_per_byte: the inverse bandwidth.
-        median_residual: median relative error over the sizes.
-        max_residual: the largest.
-    """
+    """A message's time as a line, ``alpha_ms + ms_per_byte * bytes``, by relative error."""
 
     link: str
     pattern: str
+    # ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small messages, or
+    # ``rendezvous``, that of large ones
     range: str
-    through: str
-    low_bytes: int
-    high_bytes: int
-    alpha_ms: float
-    ms_per_byte: float
-    median_residual: float
-    max_residual: float
+    through: str  # ``median``, or ``p10`` where the medians show the scheduler rather than the link
+    low_bytes: int  # smallest size fitted
+    high_bytes: int  # largest size fitted
+    alpha_ms: float  # the latency
+    ms_per_byte: float  # the inverse bandwidth
+    median_residual: float  # median relative error over the sizes
+    max_residual: float  # the largest
 
     def __post_init__(self) -> None:
         _one_of("link", self.link, (*LINKS, NOT_A_LINK))

@@ -19,21 +19,13 @@ NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backw
 
 @dataclass(frozen=True)
 class Difference:
-    """One time in both profiles.
+    """One time in both profiles."""
 
-    Attributes:
-        what: the op or message.
-        before_ms: median in the first.
-        after_ms: median in the second.
-        ratio: after / before.
-        overlap: whether the ranges from the 10th to the 90th percentile overlap.
-    """
-
-    what: str
-    before_ms: float
-    after_ms: float
-    ratio: float
-    overlap: bool
+    what: str  # the op or message
+    before_ms: float  # median in the first
+    after_ms: float  # median in the second
+    ratio: float  # after / before
+    overlap: bool  # whether the ranges from the 10th to the 90th percentile overlap
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,10 @@ MOST_COMPARED = 1_000_000
 
 @dataclass(frozen=True)
 class Bounds:
-    """Times that no order of the ops can beat.
+    """Times that no order of the ops can beat."""
 
-    Attributes:
-        makespan: the end of the last op.
-        span: the longest time from a device's first start to its last end.
-    """
-
-    makespan: float
-    span: float
+    makespan: float  # the end of the last op
+    span: float  # the longest time from a device's first start to its last end
 
 
 def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float:
@@ -137,20 +132,13 @@ class Classes:
     """The ops of each device as classes that share a head and a tail: the F, gradients, W and R of one row.
 
     Every array has shape (devices, classes).
-
-    Attributes:
-        head: least time before an op, from the start of the iteration; not a number for no class.
-        tail: least time after it.
-        runs: time that all its microbatches take.
-        row: the row (replica x stages + stage) of the class, -1 for none.
-        kind: 0 to 3 in the order above.
     """
 
-    head: Floats
-    tail: Floats
-    runs: Floats
-    row: NDArray[np.int64]
-    kind: NDArray[np.int64]
+    head: Floats  # least time before an op, from the start of the iteration; not a number for no class
+    tail: Floats  # least time after it
+    runs: Floats  # time that all its microbatches take
+    row: NDArray[np.int64]  # the row (replica x stages + stage) of the class, -1 for none
+    kind: NDArray[np.int64]  # 0 to 3 in the order above
 
 
 def _classes(work: Work) -> Classes:

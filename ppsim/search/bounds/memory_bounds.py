@@ -30,15 +30,10 @@ MOST_DEVICES = 4096
 
 @dataclass(frozen=True)
 class Windows:
-    """What memory proves of each device, shape (devices,): times from its first start.
+    """What memory proves of each device, shape (devices,): times from its first start."""
 
-    Attributes:
-        whole: to the end of its last op.
-        gradients: to the end of the last gradient of its lowest stage.
-    """
-
-    whole: Floats
-    gradients: Floats
+    whole: Floats  # to the end of its last op
+    gradients: Floats  # to the end of the last gradient of its lowest stage
 
 
 @dataclass(frozen=True)

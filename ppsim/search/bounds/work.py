@@ -22,37 +22,24 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Work:
-    """Times of a pipeline's ops; every array has shape (replicas, stages).
+    """Times of a pipeline's ops; every array has shape (replicas, stages)."""
 
-    Attributes:
-        placement: which device holds which stage.
-        count: microbatches of each row.
-        runs: shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R, all
-            microbatches together.
-        forward: least time from the start of an F until its result leaves.
-        gradient: the same for I or B.
-        rest: least time of W; zero where backwards are full.
-        again: least time of R; zero where nothing is recomputed.
-        sent: shape (2, replicas, stages): latency of the message that F and the backward wait for.
-        alike: whether all microbatches take the same time, no two ops run as one for less than their sum, and every F
-            allocates what its backward frees.
-        frees: least time of the op that frees an activation, W or B.
-        returns: whether there are backwards, so that what a device starts comes back to it.
-        longest: the longest time that one microbatch takes alone, from its first F to its last op.
-    """
-
-    placement: Placement
-    count: NDArray[np.int64]
+    placement: Placement  # which device holds which stage
+    count: NDArray[np.int64]  # microbatches of each row
+    # shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R, all microbatches
+    # together
     runs: Floats
-    forward: Floats
-    gradient: Floats
-    rest: Floats
-    again: Floats
-    sent: Floats
+    forward: Floats  # least time from the start of an F until its result leaves
+    gradient: Floats  # the same for I or B
+    rest: Floats  # least time of W; zero where backwards are full
+    again: Floats  # least time of R; zero where nothing is recomputed
+    sent: Floats  # shape (2, replicas, stages): latency of the message that F and the backward wait for
+    # whether all microbatches take the same time, no two ops run as one for less than their sum, and every F allocates
+    # what its backward frees
     alike: bool
-    frees: Floats
-    returns: bool
-    longest: float
+    frees: Floats  # least time of the op that frees an activation, W or B
+    returns: bool  # whether there are backwards, so that what a device starts comes back to it
+    longest: float  # the longest time that one microbatch takes alone, from its first F to its last op
 
     @cached_property
     def device(self) -> NDArray[np.int32]:

@@ -16,33 +16,19 @@ SERIES = 30  # of a hundred moves, how many move ops of several microbatches at 
 
 
 class Walk(NamedTuple):
-    """What annealing keeps beside the queues.
+    """What annealing keeps beside the queues."""
 
-    Attributes:
-        change: shape (3 stages,), activations that an op adds, by code.
-        cap: shape (devices,), most activations held.
-        held: shape (ops,), activations that the op's device holds after it.
-        place: shape (3 stages x M,), the place of each op by number.
-        path: shape (ops,), the places of the ops on the longest path.
-        best: shape (ops,), receives the op codes of the best queues.
-        random: shape (1,), state of the random numbers.
-        weights: shape (3,): of the span, the makespan and the mean span of the devices in what is minimized.
-        log: shape (2, M), the places that the ops of a move came from and went to.
-        reached: shape (1,), receives the cost of the queues timed last, without the mean.
-        stop: shape (1,), set from outside to end the walk.
-    """
-
-    change: Floats
-    cap: Floats
-    held: Floats
-    place: Ints
-    path: Ints
-    best: Ids
-    random: Ints
-    weights: Floats
-    log: Ints
-    reached: Floats
-    stop: Ints
+    change: Floats  # shape (3 stages,), activations that an op adds, by code
+    cap: Floats  # shape (devices,), most activations held
+    held: Floats  # shape (ops,), activations that the op's device holds after it
+    place: Ints  # shape (3 stages x M,), the place of each op by number
+    path: Ints  # shape (ops,), the places of the ops on the longest path
+    best: Ids  # shape (ops,), receives the op codes of the best queues
+    random: Ints  # shape (1,), state of the random numbers
+    weights: Floats  # shape (3,): of the span, the makespan and the mean span of the devices in what is minimized
+    log: Ints  # shape (2, M), the places that the ops of a move came from and went to
+    reached: Floats  # shape (1,), receives the cost of the queues timed last, without the mean
+    stop: Ints  # shape (1,), set from outside to end the walk
 
 
 def owner(orders: Orders, op: int) -> int:

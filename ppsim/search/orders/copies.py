@@ -60,13 +60,7 @@ def search_copies(
 ) -> Solution | None:
     """Search for the best schedule that fits a problem whose activations may be copied to the host.
 
-    Args:
-        problem: what to schedule.
-        seeds: schedules to start from, whatever they hold.
-        seed: of the random numbers.
-        time_limit: seconds after which the best so far is returned.
-        bound: a lower bound of the objective; a schedule that attains it ends the search.
-        report: called with each schedule that is better than all before.
+    Seeds may hold more than fits. A schedule that attains the bound, or the limit in seconds, ends the search.
     """
     began, enough = monotonic(), bound * (1 + ROUNDING)
     pool = list[Solution]()

@@ -94,8 +94,7 @@ class CopyModel:
     def _gate(self, own: list[int]) -> Iterator[Any]:
         """Let copies back start as queues can have it: as an op or a copy back ends, or a copy out while none computes.
 
-        Yields:
-            Intervals of no time in which the device does not compute.
+        Yields intervals of no time in which the device does not compute.
         """
         shared = self.problem.device // max(self.problem.costs.host_link, 1)
         M, group = range(self.problem.microbatches), np.flatnonzero(shared == shared[own[0]]).tolist()

@@ -37,28 +37,15 @@ def search(
     grace: float = GRACE_S,
     report: Report = lambda best: None,
 ) -> Solution | None:
-    """Search for the best schedule that fits a problem.
+    """Search for the best schedule that fits, from the heuristics' schedules and ``seeds`` that fit.
 
-    Two searches with the same arguments find the same where ``rounds`` ends them, not the time limit.
+    Two searches with the same arguments find the same where ``rounds`` of local search, of about a second each, end
+    them, not the time limit in seconds, or a schedule that attains the ``bound`` of the objective. ``run`` maps walks
+    over as many ``workers`` elsewhere, instead of threads (one a core when None); what does not look at the time is
+    ended ``grace`` seconds past the limit; ``report`` is called with each schedule that is better than all before.
 
-    Args:
-        problem: what to schedule.
-        seeds: schedules to start from besides the heuristics' own; those that do not fit are passed over.
-        seed: of the random numbers.
-        time_limit: seconds after which the best so far is returned.
-        rounds: most rounds of local search, of about a second each; no limit when None.
-        workers: threads; all cores when None.
-        run: maps walks over as many workers elsewhere, instead of threads.
-        bound: a lower bound of the objective; a schedule that attains it ends the search.
-        grace: seconds past the time limit after which what does not look at the time is ended.
-        report: called with each schedule that is better than all before.
-
-    Returns:
-        The best schedule found, after Ctrl-C too once there is one; None where no schedule fits the caps (see
-        :attr:`Problem.least_caps`).
-
-    Raises:
-        TimeOver: the time ended before any schedule was timed.
+    Returns the best found, after Ctrl-C too once there is one, or None where no schedule fits the caps (see
+    :attr:`Problem.least_caps`); raises TimeOver where the time ended before any schedule was timed.
     """
     if not problem.is_feasible:
         return None

@@ -48,15 +48,10 @@ Report = Callable[[Solution, float], None]
 
 @dataclass(frozen=True)
 class Proof:
-    """What a solver found and proved.
+    """What a solver found and proved."""
 
-    Attributes:
-        solution: the best schedule.
-        bound: what no schedule of the problem beats, of its objective.
-    """
-
-    solution: Solution
-    bound: float
+    solution: Solution  # the best schedule
+    bound: float  # what no schedule of the problem beats, of its objective
 
 
 class Grid(NamedTuple):
@@ -71,11 +66,7 @@ class Grid(NamedTuple):
 
 
 def import_solver() -> Any:
-    """Import CP-SAT.
-
-    Raises:
-        MissingDependency: OR-tools is not installed.
-    """
+    """Import CP-SAT; without OR-tools raise MissingDependency."""
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
@@ -324,21 +315,11 @@ def solve(
 ) -> Proof:
     """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
 
-    Args:
-        problem: what ``best`` solves.
-        best: a schedule to start from.
-        bounds: proved bounds.
-        time_limit: seconds.
-        seed: of the solver's random numbers.
-        workers: threads; when 0 one for a while, then as many as cores and several ways.
-        report: called with the best schedule and the bound whenever one of them is better.
-        model: what makes the model of a problem that :class:`Model` does not know.
+    The limit is in seconds; ``workers`` are threads, when 0 one for a while, then as many as cores and several ways.
+    ``report`` is called with the best schedule and the bound whenever one of them is better; ``model`` makes the
+    model of a problem that :class:`Model` does not know.
 
-    Returns:
-        The best schedule and bound; after Ctrl-C too, those so far.
-
-    Raises:
-        MissingDependency: OR-tools is not installed.
+    Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools is not installed.
     """
     cp = import_solver()
     run = _Run(cp, problem, best, bounds, report)

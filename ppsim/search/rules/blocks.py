@@ -25,21 +25,13 @@ from ppsim.search.rules.fill import Rows, fill_phases
 
 @dataclass(frozen=True)
 class Block:
-    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or :func:`fit_block`.
+    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or :func:`fit_block`."""
 
-    Attributes:
-        placement: which device holds which stage; one replica.
-        interval: slots from one microbatch to the next, T.
-        forward: shape (stages,), the slot of F.
-        backward: shape (stages,), the slot of I, or the first of the two of a full backward.
-        split: whether backwards run as I and W; each W takes the first slot left idle after its I.
-    """
-
-    placement: Placement
-    interval: int
-    forward: NDArray[np.int64]
-    backward: NDArray[np.int64]
-    split: bool = True
+    placement: Placement  # which device holds which stage; one replica
+    interval: int  # slots from one microbatch to the next, T
+    forward: NDArray[np.int64]  # shape (stages,), the slot of F
+    backward: NDArray[np.int64]  # shape (stages,), the slot of I, or the first of the two of a full backward
+    split: bool = True  # whether backwards run as I and W; each W takes the first slot left idle after its I
 
     @property
     def lifespans(self) -> NDArray[np.int64]:

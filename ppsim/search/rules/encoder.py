@@ -86,11 +86,7 @@ class Encoder:
         return not np.any(self.backward)
 
     def devices_of(self, schedule: Schedule) -> NDArray[np.int64]:
-        """The devices of a schedule that hold it.
-
-        Raises:
-            InputError: the schedule has fewer devices.
-        """
+        """The devices of a schedule that hold it; InputError where the schedule has fewer devices."""
         if max(self.devices, default=0) >= schedule.n_devices:
             what = f"the encoder is on device {max(self.devices)}, and {schedule.name} has {schedule.n_devices}"
             raise InputError(what, f"devices 0 to {schedule.n_devices - 1} in the file")
@@ -154,19 +150,12 @@ def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> M
 
 @dataclass(frozen=True)
 class Misfit:
-    """An op of the encoder outside the bubbles.
+    """An op of the encoder outside the bubbles."""
 
-    Attributes:
-        kind: EF or EB.
-        microbatch: its microbatch.
-        device: where it runs.
-        lacks: by how much it ends after its microbatch would start, or after the language model's last op.
-    """
-
-    kind: Kind
-    microbatch: int
-    device: int
-    lacks: float
+    kind: Kind  # EF or EB
+    microbatch: int  # its microbatch
+    device: int  # where it runs
+    lacks: float  # by how much it ends after its microbatch would start, or after the language model's last op
 
 
 def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]:
@@ -203,27 +192,16 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Task:
-    """The language model alone, and what is to be put beside it.
+    """The language model alone, and what is to be put beside it."""
 
-    Attributes:
-        schedule: its queues.
-        alone: their times.
-        costs: with the times of the encoder.
-        holds: the devices that hold the encoder.
-        backwards: whether it has backwards.
-        first: shape (microbatches,), the device of the first stage.
-        begin: shape (microbatches,), the start of the first stage's forward.
-        end: shape (microbatches,), the end of its backward.
-    """
-
-    schedule: Schedule
-    alone: Timeline
-    costs: Costs
-    holds: NDArray[np.int64]
-    backwards: bool
-    first: NDArray[np.int64]
-    begin: Floats
-    end: Floats
+    schedule: Schedule  # its queues
+    alone: Timeline  # their times
+    costs: Costs  # with the times of the encoder
+    holds: NDArray[np.int64]  # the devices that hold the encoder
+    backwards: bool  # whether it has backwards
+    first: NDArray[np.int64]  # shape (microbatches,), the device of the first stage
+    begin: Floats  # shape (microbatches,), the start of the first stage's forward
+    end: Floats  # shape (microbatches,), the end of its backward
 
     def time(self, kind: Kind, microbatch: int) -> Floats:
         """What an op takes on each device, shape (devices,)."""

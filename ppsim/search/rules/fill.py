@@ -27,19 +27,12 @@ _filled = 0
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of a block are.
+    """What the rows of a block are."""
 
-    Attributes:
-        devices: P.
-        passes: 2V.
-        needs: shape (P x 2V,), the row that gives each row's input, -1 for none.
-        backward: slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one.
-    """
-
-    devices: int
-    passes: int
-    needs: Ints
-    backward: int
+    devices: int  # P
+    passes: int  # 2V
+    needs: Ints  # shape (P x 2V,), the row that gives each row's input, -1 for none
+    backward: int  # slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one
 
     @property
     def splits(self) -> bool:
@@ -62,14 +55,9 @@ def compile_now() -> None:
 
 
 def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
-    """Fill both phases of a repeated block, and give every I its W.
+    """Fill both phases of a repeated block, and give every I its W; slots have the shape (rows, microbatches).
 
-    Args:
-        rows: what the rows are.
-        slots: shape (rows, microbatches), the slots of the repeated block.
-
-    Returns:
-        The ops of each device in order: their passes and microbatches; the W of pass ``p`` is pass ``p + V``.
+    Returns the ops of each device in order: their passes and microbatches; the W of pass ``p`` is pass ``p + V``.
     """
     slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
     if not rows.splits:
@@ -100,13 +88,8 @@ def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
 def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
     """Give each W of a device the first idle slot after its I, those that wait longest first.
 
-    Args:
-        rows: what the rows are.
-        slots: shape (rows, microbatches).
-        by_pass: whether W of the earlier pass go first, and each is that of its own I.
-
-    Returns:
-        Shape (P, V x microbatches), the slots of each device's W in order; with ``by_pass`` the slots of each pass.
+    With ``by_pass`` those of the earlier pass go first, and each is that of its own I. Returns the slots of each
+    device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each pass.
     """
     count = rows.chunks * slots.shape[1]
     busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE  # a slot for each W is left after the last op
@@ -134,16 +117,10 @@ def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
 
 
 def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
-    """Move ops into idle slots before them, and squeeze.
+    """Move ops into idle slots before them, and squeeze: the slots of every row, shape (rows, microbatches).
 
-    Args:
-        rows: what the rows are.
-        slots: shape (rows, microbatches).
-        weights: shape (P, V x microbatches), the slots of W, which move like other ops, in warm-up and cool-down; with
-            None they run wherever a device is idle, and only the ops of the cool-down move.
-
-    Returns:
-        The slots of every row.
+    ``weights`` are the slots of W, shape (P, V x microbatches), which move like other ops, in warm-up and cool-down;
+    with None they run wherever a device is idle, and only the ops of the cool-down move.
     """
     explicit = weights is not None or not rows.splits
     t = _tabulate(rows, slots, weights)

@@ -13,39 +13,22 @@ IDLE, FORWARD, BACKWARD, WEIGHTS = 0, 1, 2, 3
 
 
 class Filling(NamedTuple):
-    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per device.
+    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per device."""
 
-    Attributes:
-        row: shape (n,), the row of each op, in the order of their slots, then of their devices.
-        nth: shape (n,), the op's place in its row: its microbatch, where the row is of a pass.
-        first: shape (R + P,), where each row begins in ``slot``.
-        device: shape (R + P,), the device of each row.
-        length: shape (R + P,), slots that an op of each row takes.
-        what: shape (R + P,), what it does.
-        need: shape (R + P,), the row that gives its input, -1 for none.
-        slot: shape (n,), the slot of each op, row by row.
-        does: shape (P x L,), what each device does in each slot.
-        held: shape (P x L,), what it holds after each; empty where W run in idle slots.
-        backward: shape (P x ops of each device's W row,), the slots of backwards tried so far, in order.
-        tried: shape (P,), how many those are.
-        last: shape (P,), the last slot of each device's forwards.
-        free: shape (P,), the first slot that a device has not used yet.
-    """
-
-    row: Ints
-    nth: Ints
-    first: Ints
-    device: Ints
-    length: Ints
-    what: Codes
-    need: Ints
-    slot: Ints
-    does: Codes
-    held: Ints
-    backward: Ints
-    tried: Ints
-    last: Ints
-    free: Ints
+    row: Ints  # shape (n,), the row of each op, in the order of their slots, then of their devices
+    nth: Ints  # shape (n,), the op's place in its row: its microbatch, where the row is of a pass
+    first: Ints  # shape (R + P,), where each row begins in ``slot``
+    device: Ints  # shape (R + P,), the device of each row
+    length: Ints  # shape (R + P,), slots that an op of each row takes
+    what: Codes  # shape (R + P,), what it does
+    need: Ints  # shape (R + P,), the row that gives its input, -1 for none
+    slot: Ints  # shape (n,), the slot of each op, row by row
+    does: Codes  # shape (P x L,), what each device does in each slot
+    held: Ints  # shape (P x L,), what it holds after each; empty where W run in idle slots
+    backward: Ints  # shape (P x ops of each device's W row,), the slots of backwards tried so far, in order
+    tried: Ints  # shape (P,), how many those are
+    last: Ints  # shape (P,), the last slot of each device's forwards
+    free: Ints  # shape (P,), the first slot that a device has not used yet
 
 
 def ready(t: Filling, row: int, nth: int) -> int:

@@ -17,33 +17,19 @@ ROUNDING = 1e-9
 
 
 class Line(NamedTuple):
-    """A linear pipeline, and the state of its devices while it is scheduled.
+    """A linear pipeline, and the state of its devices while it is scheduled."""
 
-    Attributes:
-        time: shape (3, devices), duration of F, I and W.
-        latency: shape (devices, 2), of the message that F and I wait for.
-        cap: shape (devices,), most activations held.
-        change: shape (3,), activations that F, I and W add.
-        queue: shape (devices, 3 M), receives the kinds of each device's ops.
-        end: shape (2, devices, M), receives the ends of F and I.
-        done: shape (3, devices), counts the ops of each kind that have run.
-        free: shape (devices,), when each device is free.
-        held: shape (devices,), activations held.
-        idle: shape (devices,), time idled since the first op.
-        wanted: shape (devices,), F to run in this round.
-    """
-
-    time: Floats
-    latency: Floats
-    cap: Floats
-    change: Floats
-    queue: Ints
-    end: Floats
-    done: Ints
-    free: Floats
-    held: Floats
-    idle: Floats
-    wanted: Ints
+    time: Floats  # shape (3, devices), duration of F, I and W
+    latency: Floats  # shape (devices, 2), of the message that F and I wait for
+    cap: Floats  # shape (devices,), most activations held
+    change: Floats  # shape (3,), activations that F, I and W add
+    queue: Ints  # shape (devices, 3 M), receives the kinds of each device's ops
+    end: Floats  # shape (2, devices, M), receives the ends of F and I
+    done: Ints  # shape (3, devices), counts the ops of each kind that have run
+    free: Floats  # shape (devices,), when each device is free
+    held: Floats  # shape (devices,), activations held
+    idle: Floats  # shape (devices,), time idled since the first op
+    wanted: Ints  # shape (devices,), F to run in this round
 
 
 def arrival(line: Line, device: int, kind: int) -> float:

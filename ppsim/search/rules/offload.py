@@ -35,17 +35,11 @@ LEAST_HELD = 3  # that waiting on a shared link leads to
 
 @dataclass(frozen=True)
 class Copies:
-    """Activations that leave their device.
+    """Activations that leave their device."""
 
-    Attributes:
-        forward: shape (copies,), the op that makes it.
-        backward: shape (copies,), the op that needs it.
-        back: shape (copies,), the time of its copy back.
-    """
-
-    forward: Ops
-    backward: Ops
-    back: Floats
+    forward: Ops  # shape (copies,), the op that makes it
+    backward: Ops  # shape (copies,), the op that needs it
+    back: Floats  # shape (copies,), the time of its copy back
 
 
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:

@@ -15,37 +15,22 @@ MODULUS, FACTOR = 2147483647, 48271  # Park and Miller's minimal standard genera
 
 
 class Orders(NamedTuple):
-    """The queues of all devices, device-major, with room for their times.
+    """The queues of all devices, device-major, with room for their times."""
 
-    Attributes:
-        offsets: shape (devices + 1,), where each device's queue begins and ends.
-        device: shape (stages,), the device of each stage.
-        time: shape (3 stages,), duration by code.
-        full: shape (stages,), duration of I and its W where they follow each other as one B; -1 where they never do.
-        latency: shape (2 stages,), of the message that an F or I waits for, by code.
-        code: shape (ops,), the queues.
-        microbatch: shape (ops,).
-        start: shape (ops,), receives the start of each op.
-        end: shape (ops,), its end.
-        result: shape (2 stages x M,), receives the end of each F and I by number, -1 before that.
-        head: shape (devices,), the first op of each device that has not run.
-        awaited: shape (devices,), the number of the op that a device waits for.
-        ready: shape (devices,), a stack of devices that can go on.
-    """
-
-    offsets: Ints
-    device: Ids
-    time: Floats
+    offsets: Ints  # shape (devices + 1,), where each device's queue begins and ends
+    device: Ids  # shape (stages,), the device of each stage
+    time: Floats  # shape (3 stages,), duration by code
+    # shape (stages,), duration of I and its W where they follow each other as one B; -1 where they never do
     full: Floats
-    latency: Floats
-    code: Ids
-    microbatch: Ids
-    start: Floats
-    end: Floats
-    result: Floats
-    head: Ints
-    awaited: Ints
-    ready: Ints
+    latency: Floats  # shape (2 stages,), of the message that an F or I waits for, by code
+    code: Ids  # shape (ops,), the queues
+    microbatch: Ids  # shape (ops,)
+    start: Floats  # shape (ops,), receives the start of each op
+    end: Floats  # shape (ops,), its end
+    result: Floats  # shape (2 stages x M,), receives the end of each F and I by number, -1 before that
+    head: Ints  # shape (devices,), the first op of each device that has not run
+    awaited: Ints  # shape (devices,), the number of the op that a device waits for
+    ready: Ints  # shape (devices,), a stack of devices that can go on
 
 
 def draw(random: Ints, size: int) -> int:

@@ -16,45 +16,27 @@ NEVER = 1e300
 
 
 class Policy(NamedTuple):
-    """The knobs, and the state of the devices while a schedule is written.
+    """The knobs, and the state of the devices while a schedule is written."""
 
-    Attributes:
-        limit: shape (stages,), most F of a stage whose I has not run.
-        slack: shape (devices,), the time that a device may idle with a W at hand before it runs one that comes late.
-        patience: shape (devices,), how long a ready F waits for an I.
-        late_first: shape (2,), whether F, or I, of a later stage goes before that of an earlier one.
-        change: shape (3 stages,), activations that an op adds, by code.
-        needed: shape (stages,), grouped like ``stages``: those that F of this and all later stages of the device add.
-        cap: shape (devices,), most activations held.
-        stages: shape (stages,), grouped by device, ascending.
-        offsets: shape (devices + 1,), where each device's stages begin and end.
-        done: shape (3 stages,), counts the ops by code.
-        weights: shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order.
-        waiting: shape (2, devices), counts the W that an I has made ready, and those that have run.
-        busy: shape (devices,), the end of each device's last op.
-        wake: shape (devices,), when each device decides next.
-        held: shape (devices,), activations held.
-        idle: shape (devices,), time idled since the first op with a W at hand.
-        filled: shape (devices,), ops written.
-    """
-
-    limit: Ints
+    limit: Ints  # shape (stages,), most F of a stage whose I has not run
+    # shape (devices,), the time that a device may idle with a W at hand before it runs one that comes late
     slack: Floats
-    patience: Floats
-    late_first: Ints
-    change: Floats
+    patience: Floats  # shape (devices,), how long a ready F waits for an I
+    late_first: Ints  # shape (2,), whether F, or I, of a later stage goes before that of an earlier one
+    change: Floats  # shape (3 stages,), activations that an op adds, by code
+    # shape (stages,), grouped like ``stages``: those that F of this and all later stages of the device add
     needed: Floats
-    cap: Floats
-    stages: Ints
-    offsets: Ints
-    done: Ints
-    weights: Ints
-    waiting: Ints
-    busy: Floats
-    wake: Floats
-    held: Floats
-    idle: Floats
-    filled: Ints
+    cap: Floats  # shape (devices,), most activations held
+    stages: Ints  # shape (stages,), grouped by device, ascending
+    offsets: Ints  # shape (devices + 1,), where each device's stages begin and end
+    done: Ints  # shape (3 stages,), counts the ops by code
+    weights: Ints  # shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order
+    waiting: Ints  # shape (2, devices), counts the W that an I has made ready, and those that have run
+    busy: Floats  # shape (devices,), the end of each device's last op
+    wake: Floats  # shape (devices,), when each device decides next
+    held: Floats  # shape (devices,), activations held
+    idle: Floats  # shape (devices,), time idled since the first op with a W at hand
+    filled: Ints  # shape (devices,), ops written
 
 
 def arrival(orders: Orders, policy: Policy, code: int, size: int) -> float:

@@ -29,17 +29,10 @@ NEAR = 1e-9
 
 
 def make_room(schedule: Schedule, costs: Costs, caps: Floats, change: Floats, choice: Choice) -> Iterator[Timeline]:
-    """Put copies into a schedule's queues so that no device holds more than its cap.
+    """Put copies into the queues of F, and B or I and W, without pairs, so that no device holds more than its cap.
 
-    Args:
-        schedule: F, and B or I and W, without pairs.
-        costs: with the times of OFFLOAD and RELOAD.
-        caps: shape (devices,).
-        change: shape (kinds, stages), what an op adds to what its device holds.
-        choice: which leaves first of what a device holds.
-
-    Yields:
-        Timelines of such schedules; none where a cap is too small for the rule.
+    ``change``, shape (kinds, stages), is what an op adds to what its device holds; ``choice`` says which leaves first
+    of that. Yields timelines of such schedules; none where a cap is too small for the rule.
     """
     base, lead = simulate(schedule, costs), np.zeros((schedule.n_stages, schedule.n_microbatches))
     late = np.zeros_like(lead)

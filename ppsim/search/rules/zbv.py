@@ -65,12 +65,8 @@ def list_orders(
 ) -> Iterator[tuple[float, NDArray[np.int64]]]:
     """List the orders that the passes come to: the longest bubble, and the types of the ops, shape (P, 6M).
 
-    Args:
-        costs: of two stages per device, stage s on device s or 2P - 1 - s.
-        microbatches: M.
-        limits: shape (P,), activations that each device may hold.
-        held: shape (6, P), activations that an op of each type adds.
-        compiled: whether as machine code, which pays for large shapes.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; limits, shape (P,), of activations held, of
+    which an op of each type adds ``held``, shape (6, P). Machine code (``compiled``) pays for large shapes.
     """
     devices = len(limits)
     both = held[:2].sum(axis=0)

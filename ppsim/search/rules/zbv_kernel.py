@@ -18,39 +18,22 @@ SLACK = 1e-9  # of sums of shares
 
 
 class VTables(NamedTuple):
-    """All that the pass reads and writes; P devices, M microbatches.
+    """All that the pass reads and writes; P devices, M microbatches."""
 
-    Attributes:
-        time: shape (6 x P,), duration by type and device.
-        latency: shape (P x P,), of a message by source and target.
-        held: shape (6 x P,), what an op adds to what its device holds, by type and device.
-        limit: shape (P,), the most that each device may hold.
-        approved: shape (P,), the bubble of each device in the pass before; negative in the first.
-        end: shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before it ran.
-        now: shape (P,), when each device is free.
-        memory: shape (P,), what it holds.
-        bubble: shape (P,), its idle time after its first op.
-        most: shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room.
-        ran: shape (6 x P,), ops of each type that ran.
-        waiting: shape (2 x M x P,), the type of the W of each I that ran, in the order of the I.
-        order: shape (6 x M x P,), receives the type of each op of each device.
-        length: shape (P,), ops of each device that ran.
-    """
-
-    time: Floats
-    latency: Floats
-    held: Floats
-    limit: Floats
-    approved: Floats
-    end: Floats
-    now: Floats
-    memory: Floats
-    bubble: Floats
-    most: Floats
-    ran: Ints
-    waiting: Ints
-    order: Ints
-    length: Ints
+    time: Floats  # shape (6 x P,), duration by type and device
+    latency: Floats  # shape (P x P,), of a message by source and target
+    held: Floats  # shape (6 x P,), what an op adds to what its device holds, by type and device
+    limit: Floats  # shape (P,), the most that each device may hold
+    approved: Floats  # shape (P,), the bubble of each device in the pass before; negative in the first
+    end: Floats  # shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before it ran
+    now: Floats  # shape (P,), when each device is free
+    memory: Floats  # shape (P,), what it holds
+    bubble: Floats  # shape (P,), its idle time after its first op
+    most: Floats  # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room
+    ran: Ints  # shape (6 x P,), ops of each type that ran
+    waiting: Ints  # shape (2 x M x P,), the type of the W of each I that ran, in the order of the I
+    order: Ints  # shape (6 x M x P,), receives the type of each op of each device
+    length: Ints  # shape (P,), ops of each device that ran
 
 
 def arrival(t: VTables, kind: int, device: int) -> float:
