@@ -5,7 +5,7 @@ Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our 
 
 from collections.abc import Iterator
 
-from ppsim.core.builder import F, I, Queue, W, stream
+from ppsim.core.builder import F, I, Queue, stream
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Packed
 from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
@@ -80,14 +80,5 @@ def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float
 
 
 def _queue(device: int, microbatches: int, warm_up: int, hold: int) -> Packed:
-    warm_up, hold = min(warm_up, microbatches), min(hold, microbatches)
-    steady = microbatches - warm_up
     order = stream(device, microbatches)
-    q = Queue(forward=order, backward=order)
-    q.repeat(warm_up, F)
-    q.repeat(min(hold, steady), I, F)
-    q.repeat(steady - hold, I, W, F)
-    q.repeat(hold - steady, I)
-    q.repeat(q.left("backward"), I, W)
-    q.repeat(hold, W)
-    return q.build()
+    return Queue(forward=order, backward=order).hold_weights(warm_up, hold, I, F).build()

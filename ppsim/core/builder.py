@@ -91,13 +91,14 @@ class Queue:
         self.repeat(self.left("backward"), B)
         return self
 
-    def hold_weights(self, warm_up: int, hold: int) -> Queue:
-        """Append ``warm_up`` forwards, then F and I in turn, with each W ``hold`` microbatches behind its I."""
+    def hold_weights(self, warm_up: int, hold: int, *turn: Step) -> Queue:
+        """Append ``warm_up`` forwards, then turns (F I) with each W ``hold`` microbatches behind its I."""
+        turn = turn or (F, I)
         warm_up, hold = (min(count, self.left("forward")) for count in (warm_up, hold))
         steady = self.left("forward") - warm_up
         self.repeat(warm_up, F)
-        self.repeat(min(hold, steady), F, I)
-        self.repeat(steady - hold, F, I, W)
+        self.repeat(min(hold, steady), *turn)
+        self.repeat(steady - hold, *(step for each in turn for step in ((I, W) if each is I else (each,))))
         self.repeat(hold - steady, I)
         self.repeat(self.left("backward"), I, W)
         self.repeat(hold, W)

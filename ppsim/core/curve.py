@@ -10,27 +10,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Curve:
-    """One step line per device, flat and device-major.
+    """One step line per device, flat and device-major."""
 
-    Attributes:
-        name: name of the quantity, such as ``live activations``.
-        unit: unit of the values; empty for a count.
-        offsets: shape (P + 1,), where each device's steps start and end.
-        time: shape (steps,), ascending on each device, in the timeline's unit.
-        value: shape (steps,), held from this time to the next step; before the first step it is zero.
-        host: what each device's host holds for it, of the same unit; None where nothing is copied there.
-        parts: names of what one device holds, where each line is the sum of a part and those before it, not a device's.
-        device: that device.
-    """
-
-    name: str
-    unit: str
-    offsets: NDArray[np.int64]
-    time: NDArray[np.float64]
-    value: NDArray[np.float64]
+    name: str  # name of the quantity, such as ``live activations``
+    unit: str  # unit of the values; empty for a count
+    offsets: NDArray[np.int64]  # shape (P + 1,), where each device's steps start and end
+    time: NDArray[np.float64]  # shape (steps,), ascending on each device, in the timeline's unit
+    value: NDArray[np.float64]  # shape (steps,), held from this time to the next step; before the first step it is zero
+    # what each device's host holds for it, of the same unit; None where nothing is copied there
     host: Curve | None = None
+    # names of what one device holds, where each line is the sum of a part and those before it, not a device's
     parts: tuple[str, ...] = ()
-    device: int = 0
+    device: int = 0  # that device
 
     @property
     def peak(self) -> NDArray[np.float64]:

@@ -29,45 +29,30 @@ _NAMES = np.array([kind.name for kind in Kind], object)
 
 @dataclass(frozen=True)
 class Draft(Columns):
-    """Queues as the file has them, device-major as in :class:`ppsim.core.schedule.Schedule`.
+    """Queues as the file has them, device-major as in :class:`ppsim.core.schedule.Schedule`."""
 
-    Attributes:
-        source: the file's name, for messages.
-        offsets: shape (P + 1,).
-        kind, stage, microbatch, pair: shape (ops,), as in a schedule; UNSHARD and the like have microbatch -1.
-        row, cell: shape (ops,), the op's place in the file.
-        start, end: shape (ops,), or None where the input has no times.
-        lines: the text, for excerpts.
-        name: the schedule's name, if the file has it.
-        unit: the unit of the times.
-        older: whether it was written in torch's older letters.
-        idle: shape (cells, 2): row and cell of each empty cell.
-        finish: the end of the iteration, where the input states it.
-        messages: shape (messages, 2): start and end of each message or collective that the input shows beside its
-            ops, or None where it shows none.
-        n_slices: slices of a microbatch's sequence, as in a schedule.
-        partly: stages whose R runs a part of the forward again, as in a schedule.
-    """
-
-    source: str
-    offsets: NDArray[np.int64]
+    source: str  # the file's name, for messages
+    offsets: NDArray[np.int64]  # shape (P + 1,); kind, stage, microbatch and pair as in a schedule, shape (ops,)
     kind: NDArray[np.uint8]
     stage: NDArray[np.int32]
-    microbatch: NDArray[np.int32]
+    microbatch: NDArray[np.int32]  # of UNSHARD and the like -1
     pair: NDArray[np.int32]
-    row: NDArray[np.int32]
+    row: NDArray[np.int32]  # with ``cell`` the op's place in the file, shape (ops,)
     cell: NDArray[np.int32]
-    start: NDArray[np.float64] | None = None
+    start: NDArray[np.float64] | None = None  # and ``end``: shape (ops,), or None where the input has no times
     end: NDArray[np.float64] | None = None
-    lines: tuple[str, ...] = field(default=(), repr=False)
-    name: str = ""
-    unit: str = "t_F"
-    older: bool = False
+    lines: tuple[str, ...] = field(default=(), repr=False)  # the text, for excerpts
+    name: str = ""  # the schedule's name, if the file has it
+    unit: str = "t_F"  # the unit of the times
+    older: bool = False  # whether it was written in torch's older letters
+    # shape (cells, 2): row and cell of each empty cell
     idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
-    finish: float | None = None
+    finish: float | None = None  # the end of the iteration, where the input states it
+    # shape (messages, 2): start and end of each message or collective that the input shows beside its ops, or None
+    # where it shows none
     messages: NDArray[np.float64] | None = None
-    n_slices: int = 1
-    partly: tuple[int, ...] = ()
+    n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
+    partly: tuple[int, ...] = ()  # stages whose R runs a part of the forward again, as in a schedule
 
     @classmethod
     def from_table(
@@ -113,6 +98,7 @@ class Draft(Columns):
         keys = (device,) if times is None or streams else (part, table[:, 5], table[:, 4], times[:, 0], device)
         order = np.lexsort(keys)
         columns = table[order].astype(np.int32).T
+        _, _, stage, microbatch, row, cell, _ = columns
         first = np.flatnonzero(columns[6] == 1)
         pair = np.full(len(table), NONE, np.int32)
         if not np.array_equal(first + 1, np.flatnonzero(columns[6] == 2)):
@@ -121,20 +107,7 @@ class Draft(Columns):
         offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
         start, end = (None, None) if times is None else times[order].T
         kind = columns[1].astype(np.uint8)
-        return cls(
-            source,
-            offsets,
-            kind,
-            columns[2],
-            columns[3],
-            pair,
-            columns[4],
-            columns[5],
-            start,
-            end,
-            n_slices=n_slices,
-            **details,
-        )
+        return cls(source, offsets, kind, stage, microbatch, pair, row, cell, start, end, n_slices=n_slices, **details)
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:

@@ -18,56 +18,36 @@ DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 
 @dataclass(frozen=True)
 class Between:
-    """What each device does once between the pipelines of two steps: a collective, or work of its own.
+    """What each device does once between the pipelines of two steps: a collective, or work of its own."""
 
-    Attributes:
-        name: what the run calls it.
-        group: whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends`` (first and
-            last device of its replica), or ``all``. All of a group end together.
-        communicates: whether it is a collective, and not work of a device.
-        before: whether it comes before the first op of its chunk, not after the last one.
-        chunk: the chunk that it belongs to, -1 for all of its device.
-    """
-
-    name: str
+    name: str  # what the run calls it
+    # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends`` (first and last
+    # device of its replica), or ``all``. All of a group end together.
     group: str = DEVICE
-    communicates: bool = False
-    before: bool = False
-    chunk: int = -1
+    communicates: bool = False  # whether it is a collective, and not work of a device
+    before: bool = False  # whether it comes before the first op of its chunk, not after the last one
+    chunk: int = -1  # the chunk that it belongs to, -1 for all of its device
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a run of several replicas shows; K steps, R replicas, P devices, B of ``between``.
+    """What a run of several replicas shows; K steps, R replicas, P devices, B of ``between``."""
 
-    Attributes:
-        schedule: what every replica ran.
-        replicas: shape (R,), their numbers in the files.
-        iterations: shape (K,), the numbers of the steps.
-        start: shape (K, R, ops): when each op began to compute, from the step's first op.
-        end: likewise.
-        transfer: likewise: how long the input of an op took from the later of its send and receive to its arrival; 0
-            without one from another device.
-        between: in the order in which devices do them.
-        between_start: shape (K, R, P, B), NaN where a device has none.
-        between_end: likewise.
-        names: what the run calls the kinds of ops and messages, by their letters.
-        unit: of all times.
-        host: shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from the end of
-            the op that makes its input to when both sides had posted it; None where the run does not show the former.
-    """
-
-    schedule: Schedule
-    replicas: NDArray[np.int64]
-    iterations: NDArray[np.int64]
-    start: Times
-    end: Times
+    schedule: Schedule  # what every replica ran
+    replicas: NDArray[np.int64]  # shape (R,), their numbers in the files
+    iterations: NDArray[np.int64]  # shape (K,), the numbers of the steps
+    start: Times  # shape (K, R, ops): when each op began to compute, from the step's first op
+    end: Times  # likewise
+    # likewise: how long the input of an op took from the later of its send and receive to its arrival; 0 without one
+    # from another device
     transfer: Times
-    between: tuple[Between, ...]
-    between_start: Times
-    between_end: Times
-    names: Mapping[str, str]
-    unit: str
+    between: tuple[Between, ...]  # in the order in which devices do them
+    between_start: Times  # shape (K, R, P, B), NaN where a device has none
+    between_end: Times  # likewise
+    names: Mapping[str, str]  # what the run calls the kinds of ops and messages, by their letters
+    unit: str  # of all times
+    # shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from the end of the op
+    # that makes its input to when both sides had posted it; None where the run does not show the former
     host: Times | None = None
 
     @cached_property

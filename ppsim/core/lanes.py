@@ -36,19 +36,12 @@ class Inputs:
 
 
 class Waits(NamedTuple):
-    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of equal length.
+    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of equal length."""
 
-    Attributes:
-        op: the op that waits.
-        need: the one that it waits for; ``MISSING`` for none of the queues.
-        on_lane: whether that is the op before it on its lane.
-        message: whether that one's result comes from another device.
-    """
-
-    op: Indices
-    need: Indices
-    on_lane: NDArray[np.bool_]
-    message: NDArray[np.bool_]
+    op: Indices  # the op that waits
+    need: Indices  # the one that it waits for; ``MISSING`` for none of the queues
+    on_lane: NDArray[np.bool_]  # whether that is the op before it on its lane
+    message: NDArray[np.bool_]  # whether that one's result comes from another device
 
 
 def lanes_of(schedule: Schedule) -> Indices:

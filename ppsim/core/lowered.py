@@ -22,17 +22,12 @@ _TIMED = mask(TIMED)
 
 @dataclass(frozen=True)
 class Lowered:
-    """Queues of compute and communication ops.
+    """Queues of compute and communication ops."""
 
-    Attributes:
-        schedule: queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1.
-        compute: the schedule that was lowered.
-        batch: shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and are
-            neighbours in their queue; -1 for an op posted alone.
-    """
-
-    schedule: Schedule
-    compute: Schedule
+    schedule: Schedule  # queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1
+    compute: Schedule  # the schedule that was lowered
+    # shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and are neighbours in their
+    # queue; -1 for an op posted alone
     batch: NDArray[np.int32]
 
     def __post_init__(self) -> None:

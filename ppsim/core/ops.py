@@ -123,65 +123,41 @@ class Result(StrEnum):
 
 
 class Need(NamedTuple):
-    """A result that an op waits for beside the neighbouring stage's.
+    """A result that an op waits for beside the neighbouring stage's."""
 
-    Attributes:
-        result: what it is.
-        at: ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any; ``first`` or
-            ``last``: of that stage; ``device``: of the op's device; ``any``: of any device.
-        only: ``first`` or ``last`` where only ops of that stage need it; empty for all.
-        must: whether some op must make it; other needs are left out where none does.
-        sent: whether it is a message where another device makes it.
-    """
-
-    result: Result
+    result: Result  # what it is
+    # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any; ``first`` or ``last``: of
+    # that stage; ``device``: of the op's device; ``any``: of any device
     at: str
-    only: str = ""
-    must: bool = False
-    sent: bool = False
+    only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
+    must: bool = False  # whether some op must make it; other needs are left out where none does
+    sent: bool = False  # whether it is a message where another device makes it
 
 
 @dataclass(frozen=True)
 class KindInfo:
-    """The properties of one kind of op.
+    """The properties of one kind of op."""
 
-    Attributes:
-        name: the kind in words.
-        computes: whether it runs a stage on a microbatch.
-        side: ``send``, ``receive`` or ``wait`` (for a send or a collective); empty for other kinds.
-        direction: FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op
-            makes goes to the next stage in that direction.
-        works_on: the direction of the result that it works on: its neighbour's where it makes one itself, else its
-            own stage's.
-        per_microbatch: whether there is one for each microbatch, or one for a whole stage.
-        allocates: whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
-        frees: ALL of the activation, PART of it (what W does not need), or the REST; empty for none.
-        stream: the stream it runs on; None where lowering puts it into queues.
-        scope: where it runs.
-        gives: what it leaves; what ``direction`` says is not repeated.
-        needs: what it waits for beside what ``works_on`` says.
-        gated: whether it starts only when the compute op before it in its device's queue has ended.
-        colour: key of its colours in :mod:`ppsim.show.drawing.palette`.
-        hatched: whether it is drawn in that colour with hatching.
-        legend: its name in the legend of a picture.
-    """
-
-    name: str
-    computes: bool = False
-    side: str = ""
+    name: str  # the kind in words
+    computes: bool = False  # whether it runs a stage on a microbatch
+    side: str = ""  # ``send``, ``receive`` or ``wait`` (for a send or a collective); empty for other kinds
+    # FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op makes goes to the
+    # next stage in that direction.
     direction: int = 0
+    # the direction of the result that it works on: its neighbour's where it makes one itself, else its own stage's
     works_on: int = 0
-    per_microbatch: bool = True
+    per_microbatch: bool = True  # whether there is one for each microbatch, or one for a whole stage
+    # whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
     allocates: bool = False
-    frees: str = ""
-    colour: str = ""
-    hatched: bool = False
-    legend: str = ""
-    stream: Stream | None = None
-    scope: Scope = Scope.STAGE
-    gives: Result | None = None
-    needs: tuple[Need, ...] = ()
-    gated: bool = False
+    frees: str = ""  # ALL of the activation, PART of it (what W does not need), or the REST; empty for none
+    colour: str = ""  # key of its colours in :mod:`ppsim.show.drawing.palette`
+    hatched: bool = False  # whether it is drawn in that colour with hatching
+    legend: str = ""  # its name in the legend of a picture
+    stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
+    scope: Scope = Scope.STAGE  # where it runs
+    gives: Result | None = None  # what it leaves; what ``direction`` says is not repeated
+    needs: tuple[Need, ...] = ()  # what it waits for beside what ``works_on`` says
+    gated: bool = False  # whether it starts only when the compute op before it in its device's queue has ended
 
     @property
     def has_stage(self) -> bool:

@@ -164,22 +164,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """A schedule that fits a problem, with its numbers.
+    """A schedule that fits a problem, with its numbers."""
 
-    Attributes:
-        schedule: the queues.
-        makespan: end of the last op.
-        span: longest time from a device's first start to its last end.
-        peak_activations: shape (devices,), most activations held at once, shares counted.
-        origin: the method or schedule that it came from, in words.
-        timeline: its times, of a large schedule that nothing better is known beside.
-    """
-
-    schedule: Schedule
-    makespan: float
-    span: float
-    peak_activations: NDArray[np.float64]
-    origin: str
+    schedule: Schedule  # the queues
+    makespan: float  # end of the last op
+    span: float  # longest time from a device's first start to its last end
+    peak_activations: NDArray[np.float64]  # shape (devices,), most activations held at once, shares counted
+    origin: str  # the method or schedule that it came from, in words
+    # its times, of a large schedule that nothing better is known beside
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property

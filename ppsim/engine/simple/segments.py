@@ -63,29 +63,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segments:
-    """One layer from inside, and how many there are; the content of a file of schema ``ppsim.segments/1``.
+    """One layer from inside, and how many there are; the content of a file of schema ``ppsim.segments/1``."""
 
-    Attributes:
-        F: segments of a layer's forward, as they are issued.
-        B: of its full backward; or
-        I: of its backward for the input, and
-        W: of that for the weights, each named as the segment of I that it follows.
-        layers: of a device's 1/P share of the model, or a list with one for each stage.
-        order: how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
-            :data:`ORDERS`; without it, ops of pairs run one after the other.
-        contention: the share by which compute takes longer while communication runs; two where it slows communication
-            as well.
-        unit: of the times.
-    """
-
-    F: tuple[Segment, ...]
-    B: tuple[Segment, ...] = ()
-    I: tuple[Segment, ...] = ()  # noqa: E741 - the field's letter
-    W: tuple[Segment, ...] = ()
-    layers: int | tuple[int, ...] = 1
+    F: tuple[Segment, ...]  # segments of a layer's forward, as they are issued
+    B: tuple[Segment, ...] = ()  # of its full backward; or
+    I: tuple[Segment, ...] = ()  # noqa: E741 - of its backward for the input, and
+    W: tuple[Segment, ...] = ()  # of that for the weights, each named as the segment of I that it follows
+    layers: int | tuple[int, ...] = 1  # of a device's 1/P share of the model, or a list with one for each stage
+    # how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
+    # :data:`ORDERS`; without it, ops of pairs run one after the other
     order: str | tuple[str, ...] = ()
+    # the share by which compute takes longer while communication runs; two where it slows communication as well
     contention: float | tuple[float, ...] = 0.0
-    unit: str = "ms"
+    unit: str = "ms"  # of the times
 
     def __post_init__(self) -> None:
         if len(self.slowed) != 2 or not all(0 <= share <= 10 for share in self.slowed):

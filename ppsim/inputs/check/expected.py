@@ -16,19 +16,12 @@ from ppsim.inputs.check.faults import Fault
 
 @dataclass(frozen=True)
 class Expected:
-    """Counts that a file should have, None where any will do.
+    """Counts that a file should have, None where any will do."""
 
-    Attributes:
-        devices: P.
-        stages: S.
-        microbatches: M.
-        schedule: a schedule of that shape whose ops and order the file should have, or None.
-    """
-
-    devices: int | None = None
-    stages: int | None = None
-    microbatches: int | None = None
-    schedule: Schedule | None = None
+    devices: int | None = None  # P
+    stages: int | None = None  # S
+    microbatches: int | None = None  # M
+    schedule: Schedule | None = None  # a schedule of that shape whose ops and order the file should have, or None
 
 
 ANY = Expected()

@@ -10,28 +10,17 @@ from ppsim.core.draft import Draft
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: the reason, the place and the remedy.
+    """One fault: the reason, the place and the remedy."""
 
-    Attributes:
-        kind: missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock or runtime.
-        message: one sentence, or the cycle of a deadlock.
-        hint: what to change.
-        device: the device, if one is to blame.
-        row: line of the file, counted from 1.
-        cell: place in the line, counted from 1.
-        also: row and cell of the other ops involved.
-        waits: of a deadlock, each wait as a sentence; the message has them all.
-        circle: of a deadlock, the ops in the order in which each waits for the next, the first again at the end.
-    """
-
-    kind: str
-    message: str
-    hint: str = ""
-    device: int | None = None
-    row: int | None = None
-    cell: int | None = None
-    also: tuple[tuple[int, int], ...] = ()
-    waits: tuple[str, ...] = ()
+    kind: str  # missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock or runtime
+    message: str  # one sentence, or the cycle of a deadlock
+    hint: str = ""  # what to change
+    device: int | None = None  # the device, if one is to blame
+    row: int | None = None  # line of the file, counted from 1
+    cell: int | None = None  # place in the line, counted from 1
+    also: tuple[tuple[int, int], ...] = ()  # row and cell of the other ops involved
+    waits: tuple[str, ...] = ()  # of a deadlock, each wait as a sentence; the message has them all
+    # of a deadlock, the ops in the order in which each waits for the next, the first again at the end
     circle: tuple[str, ...] = ()
 
 

@@ -21,19 +21,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExpectedMessages:
-    """One entry per message, all by position in the draft.
+    """One entry per message, all by position in the draft."""
 
-    Attributes:
-        producer: the op whose result travels.
-        consumer: the op that needs it, on another device.
-        send: its SEND, -1 for none.
-        receive: its RECV, -1 for none.
-    """
-
-    producer: Ints
-    consumer: Ints
-    send: Ints
-    receive: Ints
+    producer: Ints  # the op whose result travels
+    consumer: Ints  # the op that needs it, on another device
+    send: Ints  # its SEND, -1 for none
+    receive: Ints  # its RECV, -1 for none
 
     @classmethod
     def of(cls, draft: Draft, tables: Tables) -> ExpectedMessages:

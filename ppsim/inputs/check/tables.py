@@ -13,15 +13,10 @@ from ppsim.core.ops import Kind
 
 @dataclass(frozen=True)
 class Tables:
-    """Lookup tables of a draft.
+    """Lookup tables of a draft."""
 
-    Attributes:
-        first: shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none.
-        repeats: the ops that repeat an earlier one.
-    """
-
-    first: NDArray[np.int64]
-    repeats: NDArray[np.int64]
+    first: NDArray[np.int64]  # shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none
+    repeats: NDArray[np.int64]  # the ops that repeat an earlier one
 
     @classmethod
     def of(cls, draft: Draft) -> Tables:

@@ -24,37 +24,21 @@ NOT_A_LINK = "same-device"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where, when and how a profile was measured.
+    """Where, when and how a profile was measured."""
 
-    Attributes:
-        machine: operating system and architecture.
-        cpu: the processor's name.
-        cores: processors this process may use.
-        threads: threads each device computed with.
-        load: the machine's load average when the measuring began.
-        device: what computed: the processor, or the GPU's name.
-        clocks: clock rates, power, temperature and throttling as the machine reports them; never set.
-        torch: its version.
-        python: its version.
-        ppsim: its version.
-        date: when, ISO 8601 in UTC.
-        command: the command line.
-        note: anything a reader must know, such as other load on the machine.
-    """
-
-    machine: str
-    cpu: str
-    cores: int
-    threads: int
-    load: float
-    device: str
-    clocks: str
-    torch: str
-    python: str
-    ppsim: str
-    date: str
-    command: str
-    note: str = ""
+    machine: str  # operating system and architecture
+    cpu: str  # the processor's name
+    cores: int  # processors this process may use
+    threads: int  # threads each device computed with
+    load: float  # the machine's load average when the measuring began
+    device: str  # what computed: the processor, or the GPU's name
+    clocks: str  # clock rates, power, temperature and throttling as the machine reports them; never set
+    torch: str  # its version
+    python: str  # its version
+    ppsim: str  # its version
+    date: str  # when, ISO 8601 in UTC
+    command: str  # the command line
+    note: str = ""  # anything a reader must know, such as other load on the machine
 
     def __post_init__(self) -> None:
         _not_negative(self, "cores", "threads", "load")
@@ -62,25 +46,15 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Workload:
-    """The transformer that was measured.
+    """The transformer that was measured."""
 
-    Attributes:
-        hidden: width.
-        heads: attention heads.
-        sequence: tokens of one sample.
-        microbatch_size: samples of one microbatch.
-        layers: layers that one device holds, its 1/P share of the model.
-        dtype: of parameters and activations.
-        vocab: tokens of the vocabulary; 0 where embedding and head were not measured.
-    """
-
-    hidden: int
-    heads: int
-    sequence: int
-    microbatch_size: int
-    layers: int
-    dtype: str
-    vocab: int
+    hidden: int  # width
+    heads: int  # attention heads
+    sequence: int  # tokens of one sample
+    microbatch_size: int  # samples of one microbatch
+    layers: int  # layers that one device holds, its 1/P share of the model
+    dtype: str  # of parameters and activations
+    vocab: int  # tokens of the vocabulary; 0 where embedding and head were not measured
 
     def __post_init__(self) -> None:
         for key in ("hidden", "heads", "sequence", "microbatch_size", "layers"):
@@ -97,30 +71,22 @@ class Workload:
 
 @dataclass(frozen=True)
 class OpTime:
-    """How long one op takes.
+    """How long one op takes."""
 
-    Attributes:
-        part: ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or
-            ``stage`` (a whole stage, from a trace).
-        kind: F, B, I, W, or FB: a forward and a full backward of two microbatches issued together.
-        layers: transformer layers in the part; with none, what any action costs.
-        stage: which stage, for part ``stage``; else -1.
-        cache: ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it).
-        host_ms: time the host needs to issue the op, where a GPU runs it; 0 on a CPU.
-        launch: ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is
-            launch-bound. Costs come from the eager rows, as a run is eager.
-    """
-
+    # ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or ``stage`` (a whole stage,
+    # from a trace)
     part: str
-    kind: str
-    layers: int
+    kind: str  # F, B, I, W, or FB: a forward and a full backward of two microbatches issued together
+    layers: int  # transformer layers in the part; with none, what any action costs
     median_ms: float
     p10_ms: float
     p90_ms: float
     n: int
-    cache: str = "cold"
-    stage: int = -1
-    host_ms: float = 0.0
+    cache: str = "cold"  # ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it)
+    stage: int = -1  # which stage, for part ``stage``; else -1
+    host_ms: float = 0.0  # time the host needs to issue the op, where a GPU runs it; 0 on a CPU
+    # ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is launch-bound. Costs
+    # come from the eager rows, as a run is eager.
     launch: str = "eager"
 
     @property
@@ -207,21 +173,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Activation:
-    """Memory that one microbatch holds on a device between its ops.
+    """Memory that one microbatch holds on a device between its ops."""
 
-    Attributes:
-        part: as in :class:`OpTime`.
-        layers: as in :class:`OpTime`.
-        after_f_bytes: held after F, input and output included.
-        after_i_bytes: held after I.
-        after_w_bytes: held after W.
-    """
-
-    part: str
-    layers: int
-    after_f_bytes: int
-    after_i_bytes: int
-    after_w_bytes: int
+    part: str  # as in :class:`OpTime`
+    layers: int  # as in :class:`OpTime`
+    after_f_bytes: int  # held after F, input and output included
+    after_i_bytes: int  # held after I
+    after_w_bytes: int  # held after W
 
     def __post_init__(self) -> None:
         _one_of("part", self.part, PARTS)
@@ -230,25 +188,15 @@ class Activation:
 
 @dataclass(frozen=True)
 class StageSize:
-    """Sizes of one stage of the user's own model.
+    """Sizes of one stage of the user's own model."""
 
-    Attributes:
-        stage: its number.
-        message_bytes: what it sends to the next stage for a microbatch; 0 for the last.
-        parameters: their number.
-        parameter_bytes: their size.
-        after_f_bytes: as in :class:`Activation`.
-        after_i_bytes: as in :class:`Activation`.
-        after_w_bytes: as in :class:`Activation`.
-    """
-
-    stage: int
-    message_bytes: int
-    parameters: int
-    parameter_bytes: int
-    after_f_bytes: int
-    after_i_bytes: int
-    after_w_bytes: int
+    stage: int  # its number
+    message_bytes: int  # what it sends to the next stage for a microbatch; 0 for the last
+    parameters: int  # their number
+    parameter_bytes: int  # their size
+    after_f_bytes: int  # as in :class:`Activation`
+    after_i_bytes: int  # as in :class:`Activation`
+    after_w_bytes: int  # as in :class:`Activation`
 
     def __post_init__(self) -> None:
         _not_negative(self, "stage", "message_bytes", "parameters", "parameter_bytes")

@@ -41,36 +41,22 @@ Report = Callable[[Solution, float], None]
 
 @dataclass(frozen=True)
 class Known:
-    """A schedule with a name.
+    """A schedule with a name."""
 
-    Attributes:
-        solution: its ops as they are, with full backwards and pairs; its origin is the name as users spell it.
-        fits: whether no device holds more than its cap.
-    """
-
-    solution: Solution
-    fits: bool
+    solution: Solution  # its ops as they are, with full backwards and pairs; its origin is the name as users spell it
+    fits: bool  # whether no device holds more than its cap
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best schedule found, and what is proved of it.
+    """The best schedule found, and what is proved of it."""
 
-    Attributes:
-        problem: the problem of its placement.
-        solution: the schedule with its numbers.
-        bound: what no schedule of any of the placements beats, of the objective.
-        known: the schedules with a name, of all placements.
-        solver: whether OR-tools was there where it was wanted.
-        interrupted: whether Ctrl-C ended the search.
-    """
-
-    problem: Problem
-    solution: Solution
-    bound: float
-    known: tuple[Known, ...]
-    solver: bool
-    interrupted: bool
+    problem: Problem  # the problem of its placement
+    solution: Solution  # the schedule with its numbers
+    bound: float  # what no schedule of any of the placements beats, of the objective
+    known: tuple[Known, ...]  # the schedules with a name, of all placements
+    solver: bool  # whether OR-tools was there where it was wanted
+    interrupted: bool  # whether Ctrl-C ended the search
 
     @property
     def value(self) -> float:

@@ -45,21 +45,15 @@ MOST_WORK, LEAST_EACH = 50_000_000, 1_000  # microbatches x bubbles; what a micr
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder; the content of a file of schema ``ppsim.encoder/1``.
+    """An encoder; the content of a file of schema ``ppsim.encoder/1``."""
 
-    Attributes:
-        forward: time of a microbatch's forward in the unit of the other times, or one for each microbatch.
-        backward: of its backward, with what is run again in it; 0 where the encoder is frozen.
-        devices: that hold the encoder; all without it.
-        activation: bytes that a microbatch's forward leaves for its backward, such as ``512MiB``.
-        states: bytes of weights, gradients and optimizer on each of these devices.
-    """
-
+    # time of a microbatch's forward in the unit of the other times, or one for each microbatch
     forward: float | tuple[float, ...]
+    # of its backward, with what is run again in it; 0 where the encoder is frozen
     backward: float | tuple[float, ...] = 0.0
-    devices: tuple[int, ...] = ()
-    activation: str = "0B"
-    states: str = "0B"
+    devices: tuple[int, ...] = ()  # that hold the encoder; all without it
+    activation: str = "0B"  # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``
+    states: str = "0B"  # bytes of weights, gradients and optimizer on each of these devices
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward"):

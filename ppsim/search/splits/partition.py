@@ -34,23 +34,14 @@ DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
 
 @dataclass(frozen=True)
 class Partition:
-    """The best split found.
+    """The best split found."""
 
-    Attributes:
-        best: layers of each stage, and the makespan.
-        runner_ups: the next ones found.
-        ranked: whether no others are better than the runner-ups.
-        status: ``optimal``, where no split is better, or ``feasible``.
-        bound: a makespan that no split beats.
-        timed: how many splits were simulated.
-    """
-
-    best: tuple[Split, float]
-    runner_ups: tuple[tuple[Split, float], ...]
-    ranked: bool
-    status: str
-    bound: float
-    timed: int
+    best: tuple[Split, float]  # layers of each stage, and the makespan
+    runner_ups: tuple[tuple[Split, float], ...]  # the next ones found
+    ranked: bool  # whether no others are better than the runner-ups
+    status: str  # ``optimal``, where no split is better, or ``feasible``
+    bound: float  # a makespan that no split beats
+    timed: int  # how many splits were simulated
 
 
 def partition(

@@ -36,39 +36,24 @@ class Cut(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole numbers.
+    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole numbers."""
 
-    Attributes:
-        always: weights and the like.
-        flight: of each microbatch from its F, or R, to its B or I.
-        kept: of each microbatch from its I to its W.
-    """
-
-    always: NDArray[np.int64]
-    flight: NDArray[np.int64]
-    kept: NDArray[np.int64]
+    always: NDArray[np.int64]  # weights and the like
+    flight: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
+    kept: NDArray[np.int64]  # of each microbatch from its I to its W
 
 
 @dataclass(frozen=True)
 class SplitProblem:
-    """What is split, and what must hold.
+    """What is split, and what must hold."""
 
-    Attributes:
-        schedule: the queues, whatever the split.
-        base: costs of stages without layers: embedding, head, MTP layers, what any op costs.
-        rate: what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``.
-        weights: shape (layers,), the weight of each layer in model order.
-        least: fewest layers of a stage.
-        cap: the most that a device may hold, or infinity.
-        sizes: what stages hold at least, in the unit of ``cap``; without, the activations of their layers.
-    """
-
-    schedule: Schedule
-    base: Costs
-    rate: Costs
-    weights: Floats
-    least: int = 0
-    cap: float = math.inf
+    schedule: Schedule  # the queues, whatever the split
+    base: Costs  # costs of stages without layers: embedding, head, MTP layers, what any op costs
+    rate: Costs  # what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``
+    weights: Floats  # shape (layers,), the weight of each layer in model order
+    least: int = 0  # fewest layers of a stage
+    cap: float = math.inf  # the most that a device may hold, or infinity
+    # what stages hold at least, in the unit of ``cap``; without, the activations of their layers
     sizes: Sizes | None = None
 
     def __post_init__(self) -> None:
