@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 import warnings
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import click
@@ -137,7 +137,7 @@ def group() -> None:
       ppsim run --schedule 1f1b --stages 4 --mb 8
       ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
     """
-    shown.note, shown.progress = partial(click.echo, err=True), progress_bar
+    shown.note, shown.progress = _note, progress_bar
 
 
 group.params.append(help_all())
@@ -223,6 +223,13 @@ def _show_warning(message: Warning | str, *_: object) -> None:
     from ppsim.base.text import shorten
 
     _warn_once(f"Warning: {shorten(str(message), WIDEST)}")
+
+
+def _note(text: str) -> None:
+    """Print what is said beside an answer."""
+    from ppsim.questions.terminal import echo_wrapped
+
+    echo_wrapped(text, err=True)
 
 
 @cache

@@ -166,4 +166,4 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
         elif "-" not in output.output:
             terminal.show(found.line() if face.get("quiet") else found.blocks())
     for text in found.notes():
-        click.echo(text, err=True)
+        terminal.echo_wrapped(text, err=True)

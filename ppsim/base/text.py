@@ -17,6 +17,11 @@ def one_line(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
+def printable(text: str) -> str:
+    """Make every line of a text as :func:`one_line` does, and keep its line ends."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
 def replace_surrogates(text: str) -> str:
     """Replace halves of characters, which no file can hold, by U+FFFD; file names may have them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

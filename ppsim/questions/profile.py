@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.base.text import one_line
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
@@ -98,7 +97,7 @@ class ShownProfile(Answer[Request]):
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
-            yield Line([(one_line(line), "quiet")], 4)
+            yield Line([(line, "quiet")], 4)
         yield ""
         rows = op_rows(self.profile)
         yield Table(
@@ -109,13 +108,13 @@ class ShownProfile(Answer[Request]):
             tone=lambda row, column: ("", "name", "", "", "quiet", "bad")[column],
         )
         for line in lines(self.profile):
-            yield Line(one_line(line), 4)
+            yield Line(line, 4)
         for link in dict.fromkeys(message.link for message in self.profile.message):
             patterns, sizes = message_rows(self.profile, link)
             yield ""
             yield Table([f"{link} messages\nms", *(f"\n{pattern}" for pattern in patterns)], sizes)
         for line in fit_lines(self.profile):
-            yield Line(one_line(line), 4)
+            yield Line(line, 4)
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         from ppsim.inputs.profile.text import differing
 
         found, changed = self.found, differing(self.found)
-        yield Line([(one_line(self.request.before), "name"), " -> ", (one_line(self.request.after), "name")])
+        yield Line([(self.request.before, "name"), " -> ", (self.request.after, "name")])
         for name, (old, new) in found.settings.items():
             yield Line([(f"  {name}: ", "quiet"), f"{old} -> {new}"], 4)
         if changed:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.base.json_output import dump_json
+from ppsim.base.text import printable
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part, Table
 
 if TYPE_CHECKING:
@@ -46,17 +47,18 @@ def print_table(table: Table) -> None:
     """
     from rich.table import Table as Drawing
 
-    headings, screen = table.headings, console(at_least=table.at_least)
-    kept = _fit_columns(headings, table.rows, screen.width, table.spare)
+    headings, *rows = ([*map(printable, row)] for row in (table.headings, *table.rows))
+    screen = console(at_least=table.at_least)
+    kept = _fit_columns(headings, rows, screen.width, table.spare)
     if len(kept) < 2:
-        for row in table.rows:
+        for row in rows:
             _print_block(headings, row)
         return
     drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
-        left = not column or headings[column] in table.left
+        left = not column or table.headings[column] in table.left
         drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
-    for number, row in enumerate(table.rows):
+    for number, row in enumerate(rows):
         drawing.add_row(*(_toned([(row[column], table.tone(number, column))], screen) for column in kept))
     screen.print(drawing)
     if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
@@ -80,7 +82,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
     """
     screen = console(err=err)
     parts = [text] if isinstance(text, str) else text
-    plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
+    plain = printable("".join(part if isinstance(part, str) else part[0] for part in parts))
     if not screen.is_terminal:
         click.echo(plain, err=err)
         return
@@ -96,7 +98,7 @@ def _toned(parts: Sequence[Part], screen: Console) -> Text:
     from rich.text import Text
 
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((text, find_style(tone, screen)) for text, tone in pairs))
+    return Text.assemble(*((printable(text), find_style(tone, screen)) for text, tone in pairs))
 
 
 def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
@@ -188,7 +190,7 @@ def show(blocks: Iterable[Block]) -> None:
     for block in blocks:
         match block:
             case str():
-                click.echo(block)
+                click.echo(printable(block))
             case Line():
                 echo_wrapped(block.parts, block.indent)
             case Table():

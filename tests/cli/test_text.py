@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from ppsim.base import notes
 from ppsim.cli import group, main
+from ppsim.questions.blocks import Line, Table
+from ppsim.questions.terminal import echo_wrapped, show
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "gallery"
@@ -58,6 +60,21 @@ def test_lines_fit_and_words_stay_whole(name, columns, monkeypatch):
     wide = [line for line in lines if len(line) > columns and len(line.split()) > 1]
     assert [line for line in wide if not any(len(word) > columns - 20 for word in line.split())] == []
     assert not any("\u2026" in line or "..." in line for line in lines)
+
+
+@pytest.mark.parametrize("env", [{}, {"COLUMNS": "20"}, {"FORCE_COLOR": "1", "TERM": "xterm-256color"}])
+def test_no_text_of_a_file_commands_a_terminal(env, monkeypatch, capsys):
+    """Names of files, GPUs and columns are shown in lines, tables and notes without control and direction signs."""
+    bad = "h\x1b]0;x\x07\u202e\0z"
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    table = Table(["name", f"a\n{bad}"], [[bad, bad * 9]])
+    show([bad, Line([(f"x{bad}\nnext", "name"), bad], 4), table])
+    echo_wrapped(bad, err=True)
+    said = capsys.readouterr()
+    text = COLOUR.sub("", said.out) + COLOUR.sub("", said.err)
+    assert text.count("]0;x") >= 7
+    assert not re.search("[\0-\x09\x0b-\x1f\x7f\u202e]", text)
 
 
 @pytest.mark.parametrize(

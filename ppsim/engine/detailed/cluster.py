@@ -50,6 +50,7 @@ from ppsim.base import toml
 from ppsim.base.times import MICROSECONDS
 from ppsim.base.toml import Refused
 from ppsim.base.units import parse_size
+from ppsim.core.soundness import LONGEST
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.detailed.spec import CHANNELS, Collectives, Host, Network, Shared, Value
 from ppsim.errors import InputError
@@ -282,8 +283,9 @@ def _not_negative(row: object, *keys: str) -> None:
 
 def _positive(row: object, *keys: str) -> None:
     for key in keys:
-        if (value := getattr(row, key)) is not None and value <= 0:
-            raise Refused(key, f"must be more than 0, got {value:g}; without it there is no limit")
+        if (value := getattr(row, key)) is not None and value < (least := 1 / LONGEST):
+            least *= value > 0
+            raise Refused(key, f"must be more than {least:g}, got {value:g}; without it there is no limit")
 
 
 def network_from_options(

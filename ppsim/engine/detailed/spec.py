@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 MODES = ("latency", "overlap", "blocking", "batched")
@@ -109,5 +110,5 @@ def _refuse_negative(owner: Any, names: Sequence[str]) -> None:
 
 
 def _refuse_zero(what: str, value: Value) -> None:
-    if not (np.asarray(value, np.float64) > 0).all():
+    if not (np.asarray(value, np.float64) > 1 / LONGEST).all():  # or a message would take longer than any number
         raise InputError(f"{what} must be more than zero, got {value}")

@@ -191,6 +191,13 @@ class _Columns:
             at = next(n for n, value in enumerate(filled.tolist()) if not _is_number(value))
             raise self._wrong(meaning, at, values, "a number") from None
 
+    def kinds(self) -> NDArray[np.object_]:
+        """What each row calls its kind."""
+        values = np.asarray(self.values("kind"), object)
+        if nested := [n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)]:
+            raise self._wrong("kind", nested[0], values, "a word such as F or B")
+        return values
+
     def groups(self) -> Ints:
         """Places in GROUPS, -1 where the file does not say."""
         values = self.values("group")
@@ -274,7 +281,7 @@ def _epoch(table: _Columns) -> float:
 
 def _kinds(tables: Sequence[_Columns]) -> tuple[NDArray[np.uint8], Ints, tuple[str, ...]]:
     """Kind and name of each row, and all names."""
-    said = np.concatenate([np.asarray(t.values("kind"), object) for t in tables])
+    said = np.concatenate([t.kinds() for t in tables])
     codes, place, names = dict[object, int](), np.empty(len(said), np.int64), list[str]()
     for value in dict.fromkeys(said.tolist()):
         codes[value] = len(codes)

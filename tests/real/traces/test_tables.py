@@ -204,6 +204,14 @@ def test_files_that_are_cut_short_get_one_message(content, tmp_path):
         read_run([str(tmp_path / "t.parquet")])
 
 
+def test_a_kind_that_is_no_word_is_refused_with_its_row(tmp_path):
+    """JSON lines may hold a list where a word is meant."""
+    rows = [{**row, "kind": ["F"]} if n == 3 else row for n, row in enumerate(ops_rows(two_replicas("1f1b")))]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"t.jsonl', row 4: kind is \['F'\]"):
+        read_run([str(tmp_path / "t.jsonl")])
+
+
 def test_words_of_others_mean_our_columns_and_kinds():
     found = meanings(
         ["dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc"]
