@@ -77,7 +77,7 @@ class Costs:
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
-        factor = self._factors(schedule)
+        factor = self.factors(schedule)
         if factor is not None:
             duration *= factor
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
@@ -123,7 +123,7 @@ class Costs:
         if not self.alike:
             prove_factors_fit(schedule, self.scale, self.speed)
 
-    def _factors(self, schedule: Schedule) -> NDArray[np.float64] | None:
+    def factors(self, schedule: Schedule) -> NDArray[np.float64] | None:
         """Shape (ops,): how many times as long each op takes, or None where all factors are 1."""
         if self.alike:
             return None

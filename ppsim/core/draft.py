@@ -128,9 +128,6 @@ class Draft(Columns):
             partly=schedule.partly,
         )
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
     @property
     def n_devices(self) -> int:
         """P."""
@@ -145,11 +142,6 @@ class Draft(Columns):
     def n_microbatches(self) -> int:
         """M, one more than the largest microbatch."""
         return int(self.microbatch[self.computes].max(initial=-1)) + 1
-
-    @cached_property
-    def device(self) -> NDArray[np.int32]:
-        """Shape (ops,): the device of each op."""
-        return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:

@@ -330,13 +330,22 @@ def mask(kinds: Iterable[Kind]) -> NDArray[np.bool_]:
 
 
 class Columns:
-    """Masks and indices that follow from the columns ``kind`` and ``pair`` of queues.
+    """Masks and indices that follow from the columns of queues, device-major.
 
     The two ops of a pair are neighbours in their queue.
     """
 
+    offsets: NDArray[np.int64]
     kind: NDArray[np.uint8]
     pair: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """Shape (ops,): the device of each op."""
+        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
@@ -347,6 +356,12 @@ class Columns:
     def communicates(self) -> NDArray[np.bool_]:
         """Shape (ops,): whether an op is a send or a receive."""
         return np.array(COMMUNICATES)[self.kind]
+
+    @cached_property
+    def follows_message(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether a send or receive stands right behind another in its queue."""
+        after = self.communicates[1:] & self.communicates[:-1] & (self.device[1:] == self.device[:-1])
+        return np.append(np.zeros(min(1, len(self)), np.bool_), after)
 
     @cached_property
     def second_of_pairs(self) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,14 +266,6 @@ class Schedule(Columns):
         """M, whatever slices sequences are cut into."""
         return self.n_microbatches // self.n_slices
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    @cached_property
-    def device(self) -> NDArray[np.int32]:
-        """Shape (ops,): the device of each op."""
-        return np.repeat(np.arange(self.n_devices, dtype=np.int32), np.diff(self.offsets))
-
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
         """Shape (ops,): the number of the op's stage on its device, over both replicas; 0 without a stage."""
@@ -328,13 +321,17 @@ class Schedule(Columns):
         """The same queues with F, B, I, W and R alone; itself where there is nothing else."""
         return self if self.only_computes else self.take(self.computes)
 
-    def take(self, kept: NDArray[np.bool_]) -> Schedule:
-        """Return the queues with some of their ops, of a pair both or none."""
-        ops = np.flatnonzero(kept)
-        place = np.append(np.cumsum(kept, dtype=np.int32) - np.int32(1), np.int32(NONE))
+    def take(self, kept: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
+        """Return the queues with some of their ops, of a pair both or none, and ``others`` of the fields as given.
+
+        ``kept`` is a mask, or the ops of each device in their new order; one without a partner may come twice.
+        """
+        ops = np.flatnonzero(kept) if kept.dtype == np.bool_ else kept
+        place = np.full(len(self) + 1, NONE, np.int32)  # the last one is for no partner
+        place[ops] = np.arange(len(ops), dtype=np.int32)
         columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}
-        pair, offsets = place[self.pair[ops]], np.searchsorted(ops, self.offsets).astype(np.int64)
-        return replace(self, offsets=offsets, pair=pair, **columns)
+        offsets = np.searchsorted(self.device[ops], np.arange(self.n_devices + 1)).astype(np.int64)
+        return replace(self, **{"offsets": offsets, "pair": place[self.pair[ops]], **columns, **others})
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:

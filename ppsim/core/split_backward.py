@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -37,7 +34,7 @@ def merge_backwards(schedule: Schedule) -> Schedule:
     kind = schedule.kind.copy()
     kind[first] = Kind.B
     kept = np.delete(np.arange(len(schedule)), first + 1)
-    return _take(schedule, kept, kind[kept])
+    return schedule.take(kept, kind=kind[kept], posted=None)
 
 
 def split_backwards(schedule: Schedule) -> Schedule:
@@ -59,19 +56,4 @@ def split_backwards(schedule: Schedule) -> Schedule:
     kind = schedule.kind[kept]
     first = full + np.arange(len(full))
     kind[first], kind[first + 1] = Kind.I, Kind.W
-    return _take(schedule, kept, kind)
-
-
-def _take(schedule: Schedule, kept: NDArray[np.int64], kind: NDArray[np.uint8]) -> Schedule:
-    """Return the ops ``kept``, in that order, with their new kinds; ops of a pair are kept once each."""
-    place = np.full(len(schedule) + 1, NONE, np.int32)  # the last one is for no partner
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-    return replace(
-        schedule,
-        offsets=np.searchsorted(kept, schedule.offsets).astype(np.int64),
-        kind=kind,
-        stage=schedule.stage[kept],
-        microbatch=schedule.microbatch[kept],
-        pair=place[schedule.pair[kept]],
-        posted=None,
-    )
+    return schedule.take(kept, kind=kind, posted=None)

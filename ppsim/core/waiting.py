@@ -1,14 +1,17 @@
-"""The code by which a kernel's column says that a device waits for one of its entries.
+"""Who waits for whom: the code of it in a kernel's columns, and circles of waits.
 
 An entry is zero or more once it is known: the op that left a result, or the time at which something ended. Until then
 it is ``UNKNOWN``, or below: the code of the device that waits for it. Where several devices can wait for one entry, a
 column with one place per device chains them: the entry holds the code of the last one, and that device's place the
 code of the one before it, ``UNKNOWN`` at the end.
 
-Kernels of several rooms inline these functions.
+Kernels of several rooms inline ``PARTS``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import dropwhile
 
 UNKNOWN = -1
 
@@ -21,6 +24,15 @@ def wait_code(device: int) -> int:
 def waiting_device(entry: int) -> int:
     """Return the device that waits for an entry below ``UNKNOWN``."""
     return -2 - entry
+
+
+def follow_circle(first: int, following: Callable[[int], int]) -> list[int]:
+    """Go from each to the one that it waits for until one comes again; return those of that circle, in order."""
+    seen, at = dict[int, None](), first
+    while at not in seen:
+        seen[at] = None
+        at = following(at)
+    return list(dropwhile(lambda each: each != at, seen))
 
 
 PARTS = (wait_code, waiting_device)  # for :func:`ppsim.base.compiled.call`

@@ -123,13 +123,7 @@ class Problem:
     @cached_property
     def latency(self) -> NDArray[np.float64]:
         """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from the same device."""
-        here = self.device
-        comm = np.broadcast_to(np.asarray(self.costs.comm, np.float64), (self.n_devices, self.n_devices))
-        result = np.zeros((self.n_stages, 2))
-        for column, other in ((0, np.roll(here, 1)), (1, np.roll(here, -1))):
-            result[:, column] = np.where(other == here, 0.0, comm[other, here])
-        result[0, 0] = result[-1, 1] = 0.0
-        return result
+        return np.ascontiguousarray(latencies(self.placement, self.costs.comm)[:, 0].T)
 
     @cached_property
     def copy_times(self) -> NDArray[np.float64]:
@@ -182,6 +176,20 @@ class Solution:
     def score(self, objective: Objective) -> tuple[float, float]:
         """Return what a search compares, the smaller the better: the objective first, then the other number."""
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
+
+
+def latencies(placement: Placement, comm: float | NDArray[np.float64], backward: bool = True) -> NDArray[np.float64]:
+    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the backward."""
+    device, P = placement.devices, placement.n_devices
+    sent = np.zeros((2, *device.shape))
+    link = np.ndim(comm) > 0
+    for row, other in ((0, np.roll(device, 1, axis=1)), (1, np.roll(device, -1, axis=1))):
+        latency = np.asarray(comm).reshape(P, P)[other, device] if link else np.full(device.shape, float(comm))
+        sent[row] = np.where(other == device, 0.0, latency)
+    sent[0, :, 0] = sent[1, :, -1] = 0.0
+    if not backward:
+        sent[1] = 0.0
+    return sent
 
 
 def _changes(after_i: float) -> NDArray[np.float64]:

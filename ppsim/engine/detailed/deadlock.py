@@ -6,7 +6,7 @@ import numpy as np
 
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import COMMUNICATES, RECEIVES
-from ppsim.core.waiting import wait_code
+from ppsim.core.waiting import follow_circle, wait_code
 from ppsim.engine.detailed.tables import Tables
 
 Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
@@ -21,13 +21,7 @@ def find_cycle(tables: Tables) -> list[Hop]:
     """
     devices = tables.devices
     op = int(devices.head[devices.head < devices.offsets[1:]][0])
-    hops: list[Hop] = []
-    first_hop: dict[int, int] = {}
-    while op not in first_hop:
-        first_hop[op] = len(hops)
-        hops.append(_find_hop(tables, op))
-        op = hops[-1][2]
-    return hops[first_hop[op] :]
+    return [_find_hop(tables, each) for each in follow_circle(op, lambda op: _find_hop(tables, op)[2])]
 
 
 def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.lowering import fsdp
 from ppsim.engine.lowering import lower_kernel as kernel
 from ppsim.engine.lowering.orders import Keys, Lowering, order_as_torch, order_by_time, order_prefetched
-from ppsim.engine.lowering.passes import defer_receives, move_partners, number_batches, wait_for_sends
+from ppsim.engine.lowering.passes import defer_receives, number_batches, wait_for_sends
 from ppsim.errors import InputError
 
 BESIDE_COPIES = (
@@ -95,12 +95,14 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
     entry, sides = np.empty(len(device), np.int64), keys.sides + len(queues)
     places = queues.offsets[:-1].copy(), offsets[:-1].copy()
     run_in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
+    place = np.empty(len(entry), np.int32)
+    place[entry] = np.arange(len(entry), dtype=np.int32)
     schedule = replace(
         compute,
         offsets=offsets,
         kind=kind[entry].astype(np.uint8),
         stage=stage[entry],
         microbatch=microbatch[entry],
-        pair=move_partners(partner, entry),
+        pair=np.append(place, np.int32(NONE))[partner[entry]],
     )
     return Lowered(schedule, compute, np.full(len(entry), NONE, np.int32))

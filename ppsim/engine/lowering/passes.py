@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ppsim.core.columns import Ids, Ints
+from ppsim.core.columns import Ids
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
@@ -37,15 +37,7 @@ def defer_receives(lowered: Lowered) -> Lowered:
                 ]
             order += [waiting.pop(key) for key in due if key in waiting]
             order.append(op)
-    entry = np.array(order, np.int64)
-    moved = replace(
-        schedule,
-        kind=schedule.kind[entry],
-        stage=schedule.stage[entry],
-        microbatch=schedule.microbatch[entry],
-        pair=move_partners(schedule.pair, entry),
-    )
-    return replace(lowered, schedule=moved)
+    return replace(lowered, schedule=schedule.take(np.array(order, np.int64)))
 
 
 def wait_for_sends(lowered: Lowered) -> Lowered:
@@ -78,16 +70,6 @@ def wait_for_sends(lowered: Lowered) -> Lowered:
 
 def number_batches(schedule: Schedule) -> Ids:
     """Number each run of two or more neighbouring comm ops of a queue; -1 for other ops."""
-    comm = schedule.communicates
-    joined = comm[1:] & comm[:-1] & (schedule.device[1:] == schedule.device[:-1])  # with the op before
-    run = np.cumsum(np.concatenate([[True], ~joined])) - 1
+    run = np.cumsum(~schedule.follows_message) - 1
     long = np.bincount(run) > 1
     return np.where(long, np.cumsum(long) - 1, NONE)[run].astype(np.int32)
-
-
-def move_partners(pair: Ids, entry: Ints) -> Ids:
-    """Return the pair column of queues whose ops take the order ``entry``."""
-    place = np.empty(len(entry), np.int32)
-    place[entry] = np.arange(len(entry), dtype=np.int32)
-    partner = pair[entry]
-    return np.where(partner == NONE, np.int32(NONE), place[partner])

@@ -25,6 +25,7 @@ from ppsim.core.timeline import Timeline
 Amounts = NDArray[np.int64]
 BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
 ROUNDING = 1e-12  # of the makespan
+NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,13 @@ def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]
     chunk where there are several.
     """
     schedule, whole = timeline.schedule, curves(timeline, model)
-    nothing, none = np.zeros(schedule.n_devices, np.int64), (np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64))
+    nothing = np.zeros(schedule.n_devices, np.int64)
     always, others = sum_static(schedule, model), list[tuple[str, Curve]]()
     for name, at_start, at_end in _changes(timeline, model):
         chunks = range(schedule.n_chunks) if name == "activations" and schedule.n_chunks > 1 else [NONE]
         for chunk in chunks:
             own = (schedule.chunk == chunk) | (chunk == NONE)
-            more = _arrivals(timeline, model) if name == "receive buffers" else none
+            more = _arrivals(timeline, model) if name == "receive buffers" else NO_BUFFERS
             curve = _curve(timeline, np.where(own, at_start, 0), np.where(own, at_end, 0), nothing, more)
             others.append((name if chunk == NONE else f"{name}, chunk {chunk}", curve))
     found = []
@@ -154,8 +155,7 @@ def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
     if not out.any():
         return None
     amount, nothing = model.activations[schedule.stage], np.zeros(schedule.n_devices, np.int64)
-    none = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
-    curve = _curve(timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, none)
+    curve = _curve(timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, NO_BUFFERS)
     return replace(curve, name="on the host", unit=model.unit)
 
 
@@ -312,7 +312,7 @@ def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp],
     """Return the op of each receive buffer, the time that its message leaves, and its size."""
     schedule = timeline.schedule
     if not model.message.any():
-        return np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
+        return NO_BUFFERS
     op = np.flatnonzero(schedule.crosses)
     return op, timeline.end[schedule.dependency[op]], _buffers(schedule, model)[op]
 

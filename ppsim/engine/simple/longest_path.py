@@ -119,12 +119,8 @@ def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
     for op, need in waits.values():
         if need < 0:
             return explain_missing(schedule, op)
-    device, seen = next(iter(waits)), list[int]()
-    while device not in seen:
-        seen.append(device)
-        device = int(schedule.device[waits[device][1]])
     links = []
-    for d in seen[seen.index(device) :]:
+    for d in waiting.follow_circle(next(iter(waits)), lambda device: int(schedule.device[waits[device][1]])):
         op, need = waits[d]
         owner = int(schedule.device[need])
         behind = (

@@ -18,6 +18,7 @@ from ppsim.core.lanes import MISSING, NONE, Waits, groups_of, lanes_of, list_wai
 from ppsim.core.ops import Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
+from ppsim.core.waiting import follow_circle
 from ppsim.errors import Deadlock
 
 Indices = NDArray[np.int64]
@@ -107,12 +108,8 @@ def _explain_cycle(schedule: Schedule, group: Indices, waits: Waits, done: NDArr
     target, source = waits.op, waits.need
     open_ = ~done[target] & ~done[source] & (group[target] != group[source])
     by_group = {int(group[t]): (int(t), int(s)) for t, s in zip(target[open_], source[open_], strict=True)}
-    at, seen = next(iter(by_group)), list[int]()
-    while at not in seen:
-        seen.append(at)
-        at = int(group[by_group[at][1]])
     links = []
-    for each in seen[seen.index(at) :]:
+    for each in follow_circle(next(iter(by_group)), lambda at: int(group[by_group[at][1]])):
         op, need = by_group[each]
         links.append(
             f"{schedule.label(op)} on device {schedule.device[op]} waits for {schedule.label(need)} "

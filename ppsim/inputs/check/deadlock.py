@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.draft import Draft
 from ppsim.core.schedule import NONE
+from ppsim.core.waiting import follow_circle
 from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 from ppsim.inputs.check.tables import Tables
@@ -43,11 +44,8 @@ class Stuck:
 
     def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
         """Return the links of one circle of waits."""
-        device, seen = min(self.links), list[int]()
-        while device not in seen:
-            seen.append(device)
-            device = int(draft.device[self.links[device][1]])
-        return [self.links[d] for d in seen[seen.index(device) :]]
+        circle = follow_circle(min(self.links), lambda device: int(draft.device[self.links[device][1]]))
+        return [self.links[device] for device in circle]
 
 
 def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, modes: Sequence[str]) -> Iterator[Fault]:
@@ -115,10 +113,7 @@ def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: St
 
 def _steps(draft: Draft, batched: bool) -> Ints:
     """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one step."""
-    joined = ~draft.leads
-    if batched:
-        comm = draft.communicates
-        joined[1:] |= comm[1:] & comm[:-1] & (draft.device[1:] == draft.device[:-1])
+    joined = ~draft.leads | (draft.follows_message & batched)
     return np.cumsum(~joined) - 1
 
 

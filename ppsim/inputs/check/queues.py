@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.draft import Draft
+from ppsim.core.waiting import follow_circle
 from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 
@@ -84,11 +85,7 @@ def find_circle(draft: Draft, messages: ExpectedMessages, per: str, batched: boo
     waiting = {int(a): int(b) for b, a in zip(before, after, strict=True) if not done[a] and not done[b]}
     if not waiting:
         return []
-    op, seen = next(iter(waiting)), list[int]()
-    while op not in seen:
-        seen.append(op)
-        op = waiting[op]
-    return [(op, waiting[op]) for op in seen[seen.index(op) :]]
+    return [(op, waiting[op]) for op in follow_circle(next(iter(waiting)), waiting.__getitem__)]
 
 
 def _waits(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> tuple[Ints, Ints, Ints]:
@@ -131,8 +128,7 @@ def _chain(op: Ints, key: Ints) -> tuple[Ints, Ints]:
 
 def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints]]:
     """Every op of a batch before every op of the next batch in the same queue; neighbours in a queue are a batch."""
-    joined = draft.communicates[1:] & draft.communicates[:-1] & (draft.device[1:] == draft.device[:-1])
-    batch = np.cumsum(~np.concatenate([[False], joined]))
+    batch = np.cumsum(~draft.follows_message)
     rows = []
     order = np.lexsort((op, key))
     op, key = op[order], key[order]

@@ -12,10 +12,17 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.inputs.check.faults import Fault, at
 from ppsim.inputs.check.messages import ExpectedMessages
 from ppsim.inputs.check.tables import Tables
-from ppsim.inputs.check.torch_waits import wait_faults
 
 RUNTIMES = ("torch-2.13", "torch-2.15")
 NO_R = "leave R out and checkpoint the stage's module, which recomputes in its backward"
+
+# The waits that torch 2.15 needs and earlier versions do not have.
+AWAITS = {
+    Kind.WAIT_SEND_F: Kind.SEND_F,
+    Kind.WAIT_SEND_B: Kind.SEND_B,
+    Kind.WAIT_REDUCE_GRAD: Kind.REDUCE_GRAD,
+}
+MATCHES = {awaited: wait for wait, awaited in AWAITS.items()}
 
 
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
@@ -48,7 +55,7 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
         yield Fault("runtime", text, "remove it", device=row - 1, row=row, cell=cell)
     if written_out:
         yield from _unscaled(draft)
-        yield from wait_faults(draft, wanted=runtime == "torch-2.15")
+        yield from _waits(draft, wanted=runtime == "torch-2.15")
     yield from loss_order(draft)
 
 
@@ -76,6 +83,40 @@ def _unscaled(draft: Draft) -> Iterator[Fault]:
             f"{draft.n_microbatches}, nor reduce them"
         )
         yield Fault("runtime", text, f"add {stages[0]}REDUCE_GRAD after its last backward", device=device)
+
+
+def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
+    """Find sends and reductions without the wait of torch 2.15, reductions that overlap; or waits not ``wanted``."""
+    concerned = np.flatnonzero(np.isin(draft.kind, [*AWAITS, *MATCHES])).tolist()
+    if not wanted:
+        for op in concerned:
+            if draft.kind[op] in AWAITS:
+                message = f"{draft.label(op)}: this torch knows no waits, 2.15 brought them"
+                yield at(draft, op, "runtime", message, "lower with --order torch, or check for torch-2.15")
+                return
+        return
+    pending: dict[tuple[int, int, int, int], int] = {}
+    for op in concerned:
+        kind, device = Kind(draft.kind[op]), int(draft.device[op])
+        ends = AWAITS.get(kind)
+        key = device, int(ends if ends is not None else kind), int(draft.stage[op]), int(draft.microbatch[op])
+        if ends is not None and pending.pop(key, None) is None:
+            message = f"{draft.label(op)} waits for no {ends.name} before it"
+            yield at(draft, op, "runtime", message, f"move it after its {ends.name}, or remove it")
+        elif kind == Kind.REDUCE_GRAD and (open_ := _under_way(pending, device)) is not None:
+            message = f"{draft.label(op)} starts while {draft.label(open_)} ({draft.place(open_)}) is under way"
+            yield at(draft, op, "runtime", message, f"wait before it: {draft.stage[open_]}WAIT_REDUCE_GRAD", open_)
+        if ends is None:
+            pending[key] = op
+    for (_, kind_, _, _), op in pending.items():
+        wait = MATCHES[Kind(kind_)].name
+        message = f"nothing waits for {draft.label(op)}, and torch 2.15 wants a {wait} for each"
+        yield at(draft, op, "runtime", message, "lower with --order torch-2.15")
+
+
+def _under_way(pending: dict[tuple[int, int, int, int], int], device: int) -> int | None:
+    """Return the reduction of a device that has no wait yet, or None."""
+    return next((op for (d, kind, _, _), op in pending.items() if d == device and kind == Kind.REDUCE_GRAD), None)
 
 
 def runtime_warnings(draft: Draft) -> Iterator[Fault]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 
@@ -38,19 +39,7 @@ def _lines(rows: Sequence[Message]) -> list[Fit]:
     for name, part in parts.items():
         line = line_fit.fit_line(sizes[part], times[part])
         span = (sizes[part][0], sizes[part][-1])
-        result.append(
-            Fit(
-                rows[0].link,
-                rows[0].pattern,
-                name,
-                "p10" if noisy else "median",
-                *span,
-                line.alpha,
-                line.slope,
-                line.median_residual,
-                line.max_residual,
-            )
-        )
+        result.append(Fit(rows[0].link, rows[0].pattern, name, "p10" if noisy else "median", *span, *astuple(line)))
     return result
 
 

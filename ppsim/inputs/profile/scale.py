@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.source import name_of, read_text
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
 HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for a kind alone"
 SLICE_HINT = "0.7,0.9,1.1,1.3 (one per slice), a file of them, or attention:SHARE, its share of a forward's time"
-LETTERS = "".join(kind.name for kind in COMPUTE)
 
 
 def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1) -> NDArray[np.float64]:

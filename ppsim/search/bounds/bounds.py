@@ -29,7 +29,7 @@ from ppsim.core.ops import TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.search.bounds.memory_bounds import find_copied, find_windows
 from ppsim.search.bounds.work import Floats, Work, build_work, work_of
-from ppsim.search.problem import ROUNDING, Problem
+from ppsim.search.problem import ROUNDING, Objective, Problem
 
 SPLIT = frozenset({Kind.F, Kind.I, Kind.W})
 # Above this number of comparisons a device is compared with itself only: still true, and at most a little weaker.
@@ -42,6 +42,10 @@ class Bounds:
 
     makespan: float  # the end of the last op
     span: float  # the longest time from a device's first start to its last end
+
+    def of(self, objective: Objective) -> float:
+        """The bound of an objective."""
+        return self.span if objective == "span" else self.makespan
 
 
 def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
+from ppsim.search.problem import latencies
 
 Floats = NDArray[np.float64]
 
@@ -73,20 +74,6 @@ def _shifted(values: Floats, by: int) -> Floats:
     else:
         moved[:, :-1] = values[:, 1:]
     return moved
-
-
-def latencies(placement: Placement, comm: float | Floats, backward: bool = True) -> Floats:
-    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the backward."""
-    device, P = placement.devices, placement.n_devices
-    sent = np.zeros((2, *device.shape))
-    link = np.ndim(comm) > 0
-    for row, other in ((0, np.roll(device, 1, axis=1)), (1, np.roll(device, -1, axis=1))):
-        latency = np.asarray(comm).reshape(P, P)[other, device] if link else np.full(device.shape, float(comm))
-        sent[row] = np.where(other == device, 0.0, latency)
-    sent[0, :, 0] = sent[1, :, -1] = 0.0
-    if not backward:
-        sent[1] = 0.0
-    return sent
 
 
 def work_of(schedule: Schedule, costs: Costs) -> Work | None:

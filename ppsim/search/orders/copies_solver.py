@@ -141,7 +141,7 @@ class CopyModel:
         A device starts as its first microbatch arrives. Rounded times do not say when, so that it may wait at will.
         """
         problem, spans = self.problem, self.problem.objective == "span"
-        goal = self.cp.new_int_var(up(bounds.span if spans else bounds.makespan, self.grid), self.longest, "")
+        goal = self.cp.new_int_var(up(bounds.of(problem.objective), self.grid), self.longest, "")
         for device in range(problem.n_devices):
             own = np.flatnonzero(problem.device == device)
             first: Any = 0

@@ -15,9 +15,9 @@ from ppsim.base.workers import Map
 from ppsim.search.orders import anneal_kernel
 from ppsim.search.orders.anneal_kernel import Walk
 from ppsim.search.problem import Problem
-from ppsim.search.rules.heuristics import changes, pays_to_compile
+from ppsim.search.rules.heuristics import pays_to_compile
 from ppsim.search.rules.order_kernel import MODULUS, Orders
-from ppsim.search.rules.orders import Queues, make_orders, write_one_by_one
+from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
 
 # Op timings of a walk, some 5 ns each: a round takes about half a second.
 TIMINGS_OF_A_WALK = 80_000_000
@@ -123,7 +123,7 @@ def make_walk(problem: Problem, orders: Orders, seed: int, stop: NDArray[np.int6
     n = len(orders.code)
     weights = (1.0, OTHER) if problem.objective == "span" else (OTHER, 1.0)
     return Walk(
-        change=changes(problem),
+        change=problem.changes[KINDS].ravel(),
         cap=problem.caps,
         held=np.zeros(n),
         place=np.zeros(n, np.int64),

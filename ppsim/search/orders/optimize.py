@@ -21,7 +21,7 @@ from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
 from ppsim.search.orders.copies import search_copies, write_in_turns
 from ppsim.search.orders.engine import GRACE_S, search
-from ppsim.search.problem import ROUNDING, Objective, Problem, Solution, evaluate, fits
+from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
 MOST_SOLVED, MOST_WITH_COPIES = 1500, 150
@@ -116,7 +116,7 @@ def optimize(
     """
     until = time.monotonic() + time_limit
     bounds = [bound_problem(problem) for problem in problems]
-    lows = [_objective_of(bound, problem.objective) for bound, problem in zip(bounds, problems, strict=True)]
+    lows = [bound.of(problem.objective) for bound, problem in zip(bounds, problems, strict=True)]
     best: tuple[Problem, Solution] | None = None
     solver = True
 
@@ -169,7 +169,7 @@ def _solve_one(
 ) -> bool:
     """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
     until = time.monotonic() + time_limit
-    low = _objective_of(bounds, problem.objective)
+    low = bounds.of(problem.objective)
     small = 3 * problem.n_stages * problem.microbatches <= (MOST_WITH_COPIES if problem.offload else MOST_SOLVED)
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     alone = replace(problem, costs=replace(problem.costs, pair=None))
@@ -186,7 +186,7 @@ def _solve_one(
         return True
     if best is None or first_signal() or not small:
         return True
-    aim = bounds.span if problem.objective == "span" else bounds.makespan
+    aim = bounds.of(problem.objective)
     if best.score(problem.objective)[0] <= aim * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
         return True
     from ppsim.search.orders.copies_solver import CopyModel
@@ -206,10 +206,6 @@ def _solve_one(
     except MissingDependency:
         return best.score(problem.objective)[0] <= aim * (1 + ROUNDING)
     return True
-
-
-def _objective_of(bounds: Bounds, objective: Objective) -> float:
-    return bounds.span if objective == "span" else bounds.makespan
 
 
 def find_front(

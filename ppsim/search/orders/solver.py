@@ -347,7 +347,7 @@ class _Run:
 
     def __init__(self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report) -> None:
         self.cp, self.problem, self.best, self.report = cp, problem, best, report
-        self.bound = bounds.span if problem.objective == "span" else bounds.makespan
+        self.bound = bounds.of(problem.objective)
         self.until, self.seed, self.workers = 0.0, 0, 1
 
     @property

@@ -39,11 +39,6 @@ def is_v(placement: Placement) -> bool:
     return bool(np.array_equal(placement.devices[0], np.concatenate([there, there[::-1]])))
 
 
-def changes(problem: Problem) -> NDArray[np.float64]:
-    """Shape (3 x stages,): activations that F, I and W of each stage add."""
-    return np.outer([1.0, problem.after_i - 1.0, -problem.after_i], problem.amounts).ravel()
-
-
 def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
     """Write schedules of one stage per device, see :mod:`ppsim.search.rules.linear_kernel`; none where no attempt
     fits.
@@ -114,7 +109,7 @@ def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
     stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
     codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)  # of types per device
     compiled = pays_to_compile(problem)
-    held = changes(problem)[codes.T].astype(np.float64)
+    held = problem.changes[KINDS].ravel()[codes.T]
     for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, held, compiled=compiled):
         yield "zero-bubble V heuristic", [row[order] for row, order in zip(codes, types, strict=True)]
 

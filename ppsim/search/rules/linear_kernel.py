@@ -146,7 +146,8 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
                     fill(line, device, F, greedy)
                 run(line, device, F)
         for device in range(devices - 1, -1, -1):
-            if line.done[F, device] <= line.done[I, device] or not make_room(line, device, I):
+            # An F is there: the last device runs one each round, and none has run fewer than the one after it.
+            if not make_room(line, device, I):
                 return False
             if device < devices - 1:
                 fill(line, device, I, greedy)

@@ -12,9 +12,9 @@ import numpy as np
 from ppsim.base.compiled import call, can_compile
 from ppsim.search.problem import Problem
 from ppsim.search.rules import policy_kernel
-from ppsim.search.rules.heuristics import changes, time_table
+from ppsim.search.rules.heuristics import time_table
 from ppsim.search.rules.order_kernel import Orders
-from ppsim.search.rules.orders import Queues, make_orders, write_one_by_one
+from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
 from ppsim.search.rules.policy_kernel import Policy
 
 # Ops: CPython writes the whole grid for this many in about half a second.
@@ -75,7 +75,7 @@ def make_policy(problem: Problem) -> Policy:
         slack=np.zeros(devices),
         patience=np.zeros(devices),
         late_first=np.zeros(2, np.int64),
-        change=changes(problem),
+        change=problem.changes[KINDS].ravel(),
         cap=problem.caps,
         needed=(ends - np.cumsum(problem.amounts[own]) + problem.amounts[own]).astype(np.float64),
         stages=own.astype(np.int64),

@@ -251,11 +251,8 @@ def layers_in(ends: Ends, n_layers: int) -> tuple[int, ...]:
 def _own_times(schedule: Schedule, costs: Costs) -> Floats:
     """Return each op's own part of a duration: both parts of a pair sum to the pair's time."""
     own = costs.time.ravel()[schedule.kind * np.int64(schedule.n_stages) + schedule.stage]
-    factor = np.ones(len(schedule))
-    if costs.scale is not None:
-        factor *= costs.scale[schedule.kind, schedule.microbatch]
-    if costs.speed is not None:
-        factor /= costs.speed[schedule.device]
+    factor = costs.factors(schedule)
+    factor = np.ones(len(schedule)) if factor is None else factor
     own = own * factor
     second = schedule.second_of_pairs
     if costs.pair is None or not len(second):
