@@ -13,7 +13,6 @@ __all__ = [
     "link_use",
     "mending",
     "observed",
-    "pareto",
     "reorder",
     "slowdown",
     "tradeoff",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.analysis.pareto import front
+from ppsim.analysis.tradeoff import front
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object

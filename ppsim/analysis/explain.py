@@ -57,13 +57,10 @@ class Explanation:
 def explain(
     timeline: Timeline, costs: Costs, execution: Execution | None = None, time: Callable[[Costs], float] | None = None
 ) -> Explanation:
-    """Explain one run.
+    """Explain one run: the timeline of its compute ops, and what they cost.
 
-    Args:
-        timeline: of the compute ops.
-        costs: what they cost.
-        execution: the run with sends and receives as ops that the timeline is of, if it is of one.
-        time: the makespan of that model under other costs.
+    Where the timeline is of an execution with sends and receives as ops, ``time`` gives the makespan of that model
+    under other costs.
     """
     latencies = costs.latencies(timeline.schedule)
     return Explanation(

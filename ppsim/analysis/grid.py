@@ -20,12 +20,8 @@ CONTINUED = "="
 def cells_of(timeline: Timeline) -> list[list[str]]:
     """One row per device, one cell per slot: the step that starts there, ``=`` where it goes on, or empty.
 
-    Args:
-        timeline: of steps that take one slot each, pairs two.
-
-    Raises:
-        ValueError: a step does not end with a whole slot.
-        InputError: devices run several streams.
+    Steps of the timeline take one slot each, pairs two (ValueError: one does not end with a whole slot; InputError:
+    devices run several streams).
     """
     schedule = timeline.schedule
     refuse_lanes(schedule, "a grid of slots")

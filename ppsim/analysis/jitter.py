@@ -114,22 +114,16 @@ Run = Callable[[Draw, Mapping[str, Chunk]], Mapping[str, Floats]]
 
 
 def jitter(
-    runs: Mapping[str, tuple[Schedule, Costs]],
-    noise: Noise,
-    samples: int,
-    seed: int = 0,
+    runs: Mapping[str, tuple[Schedule, Costs]],  # schedules with their costs by name, all on the same devices
+    noise: Noise,  # how hardware departs from its costs
+    samples: int,  # iterations to draw
+    seed: int = 0,  # of the random numbers; the same seed gives the same numbers, whatever the number of cores
+    # called with the share done and the name of the schedule in work, unless ``run`` does
     progress: Callable[[float, str], None] = lambda done, what: None,
-    run: Run | None = None,
+    run: Run | None = None,  # gives the makespans of every chunk by a function of it; None for threads of this process
 ) -> list[Sampled]:
     """Time every schedule under the same draws of slow devices and links, and its own noise per op.
 
-    Args:
-        runs: schedules with their costs by name, all on the same devices.
-        noise: how hardware departs from its costs.
-        samples: iterations to draw.
-        seed: of the random numbers; the same seed gives the same numbers, whatever the number of cores.
-        progress: called with the share done and the name of the schedule in work, unless ``run`` does.
-        run: gives the makespans of every chunk by a function of it; None for threads of this process.
 
     Raises:
         InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more

@@ -36,9 +36,12 @@ UNUSED_S = 30 * 86_400.0
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
-def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Any:
-    """Run a kernel as machine code, or in CPython over the same arguments where there is none; see :func:`load`."""
-    return (load(kernel, *arguments, parts=parts) or kernel)(*arguments)
+def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pays: bool = True) -> Any:
+    """Run a kernel as machine code, or in CPython over the same arguments where there is none or none ``pays``.
+
+    See :func:`load`.
+    """
+    return ((load(kernel, *arguments, parts=parts) if pays else None) or kernel)(*arguments)
 
 
 def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Callable[..., Any] | None:

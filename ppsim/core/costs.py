@@ -277,11 +277,7 @@ def costs_for(
 
 
 def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "device") -> dict[Kind, Floats]:
-    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`.
-
-    Raises:
-        InputError: a negative or non-finite value, or a list of the wrong length.
-    """
+    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`, also for what it raises."""
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():

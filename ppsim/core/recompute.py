@@ -52,11 +52,7 @@ def parse_rules(text: str) -> list[str]:
 
 
 def rules_of(schedule: Schedule, text: str) -> list[str]:
-    """The rule of each stage.
-
-    Raises:
-        InputError: the rules are neither one nor one per stage.
-    """
+    """The rule of each stage (InputError: the rules are neither one nor one per stage)."""
     rules = parse_rules(text)
     if len(rules) not in (1, schedule.n_stages):
         said = f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"

@@ -21,15 +21,8 @@ def find_early_slices(
 ) -> NDArray[np.int64]:
     """Find neighbouring slices of a sequence that run in the wrong order.
 
-    Args:
-        kind: shape (ops,), as in a schedule, in the order of its queues.
-        stage: shape (ops,).
-        microbatch: shape (ops,).
-        n_microbatches: microbatches times slices.
-        n_slices: K.
-
-    Returns:
-        Shape (faults, 2): the op that runs too early, and the one it needs.
+    Columns are as in a schedule, shape (ops,), in the order of its queues; ``n_microbatches`` counts slices, K of each
+    sequence. Returns, shape (faults, 2), the op that runs too early, and the one it needs.
     """
     found = []
     for kinds, step in ((FORWARDS, 1), (BACKWARDS, -1)):

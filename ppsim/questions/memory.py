@@ -167,8 +167,7 @@ class Memory(Answer[MemoryRequest]):
 
     def _complete(self, document: Document, suffix: str) -> Document:
         """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
-        from ppsim.engine.memory.comparable import share_unit
-        from ppsim.engine.memory.usage import stacks
+        from ppsim.engine.memory.usage import share_unit, stacks
 
         found = self.report
         if suffix != ".html":

@@ -254,11 +254,7 @@ def solves(problem: Problem, schedule: Schedule) -> bool:
 
 
 def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
-    """Simulate a schedule under the problem's costs.
-
-    Raises:
-        Deadlock: the schedule cannot finish.
-    """
+    """Simulate a schedule under the problem's costs (Deadlock: the schedule cannot finish)."""
     timeline = simulate(schedule, problem.costs)
     held = measure_held(problem, schedule, timeline)
     kept = timeline if len(schedule) >= LARGE else None

@@ -1,3 +1,3 @@
 """What devices hold over time, in activations or bytes."""
 
-__all__ = ["comparable", "report", "usage"]
+__all__ = ["report", "usage"]

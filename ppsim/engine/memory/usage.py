@@ -24,6 +24,7 @@ from ppsim.core.timeline import Timeline
 
 Amounts = NDArray[np.int64]
 BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
 ROUNDING = 1e-12  # of the makespan
 NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 
@@ -201,6 +202,23 @@ def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
             unit, size = binary_unit(curve.peak.max())
             result.append(curve.divided(size, unit))
     return result
+
+
+def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[Curve]:
+    """Convert curves of the same quantity, one per schedule, to one unit.
+
+    Counts of activations become shares of a device's 1/P of the model where the schedules have different numbers of
+    stages per device; bytes take the binary unit that fits the largest peak.
+    """
+    if curves and all(curve.unit == BYTES for curve in curves):
+        unit, size = binary_unit(max(float(curve.peak.max()) for curve in curves))
+        return [curve.divided(size, unit) for curve in curves]
+    if len({schedule.n_chunks for schedule in schedules}) < 2:
+        return list(curves)
+    return [
+        curve.divided(schedule.n_chunks, SHARES) if curve.unit in ("", ACTIVATIONS) else curve
+        for curve, schedule in zip(curves, schedules, strict=True)
+    ]
 
 
 def activations(timeline: Timeline) -> Curve:

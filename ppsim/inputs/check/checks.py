@@ -23,8 +23,7 @@ from ppsim.inputs.check.faults import Fault, at
 from ppsim.inputs.check.messages import ExpectedMessages, message_faults
 from ppsim.inputs.check.queues import QUEUES, QUEUES_OF, queue_faults
 from ppsim.inputs.check.runtime import RUNTIMES, runtime_faults, runtime_warnings
-from ppsim.inputs.check.sharding import sharding_faults
-from ppsim.inputs.check.streams import stream_faults
+from ppsim.inputs.check.streams import sharding_faults, stream_faults
 from ppsim.inputs.check.tables import Tables
 
 MOST_FAULTS = 10_000  # that one of the checks lists

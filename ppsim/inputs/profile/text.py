@@ -10,7 +10,7 @@ from typing import Any
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.inputs.profile.costs import layer_line, message_ms
-from ppsim.inputs.profile.message_fits import relative_errors
+from ppsim.inputs.profile.line_fit import relative_errors
 from ppsim.inputs.profile.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
 
 ALIKE = 1.05  # ratio of two times that is no change

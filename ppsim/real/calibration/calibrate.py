@@ -9,7 +9,7 @@ from itertools import count
 
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
-from ppsim.inputs.profile.message_fits import fit_messages
+from ppsim.inputs.profile.line_fit import fit_messages
 from ppsim.inputs.profile.profile import ITEM_BYTES, Profile, Provenance, Workload
 from ppsim.real.calibration import links, machine, ops, p2p
 from ppsim.real.calibration.torch_here import device_for, torch_module

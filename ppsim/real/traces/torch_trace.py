@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ppsim.base.source import name_of
 from ppsim.base.text import one_line
 from ppsim.errors import InputError
-from ppsim.inputs.profile.message_fits import fit_messages
+from ppsim.inputs.profile.line_fit import fit_messages
 from ppsim.inputs.profile.profile import Message, OpTime, Profile, Provenance
 from ppsim.real.calibration.clock import spread
 from ppsim.real.traces import kineto_json

@@ -20,7 +20,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 from ppsim.search.bounds.bounds import Bounds
-from ppsim.search.orders.solver import count_steps, to_fraction, up
+from ppsim.search.orders.solver import Solvable, to_fraction, up
 from ppsim.search.problem import Problem, Solution, evaluate, fits
 from ppsim.search.rules.offload import add_waits
 
@@ -28,17 +28,13 @@ KINDS = (Kind.F, Kind.I, Kind.W, Kind.OFFLOAD, Kind.RELOAD)
 GRADIENT, REST, OUT, BACK = 1, 2, 3, 4  # rows of the starts, beside F
 
 
-class CopyModel:
+class CopyModel(Solvable):
     """A problem with copies as CP-SAT sees it: the starts of all ops, what is copied, and what is to be least."""
 
     def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution) -> None:
-        self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
+        super().__init__(cp, problem, best, rows=5)
         S, M = problem.n_stages, problem.microbatches
-        longest = 2 * best.span if problem.objective == "span" else best.makespan
-        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
-        self.start, self.end = (np.empty((5, S, M), object) for _ in range(2))
-        for where in np.ndindex(5, S, M):
-            self.start[where] = self.cp.new_int_var(0, self.longest, "")
+        self.end = np.empty(self.start.shape, object)
         self.copied, self.full = np.empty((S, M), object), np.zeros((S, M), object)
         times = np.concatenate([self.grid.time, self.grid.copies])
         for s, m in np.ndindex(S, M):

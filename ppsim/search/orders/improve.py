@@ -10,7 +10,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile, prepare
+from ppsim.base.compiled import call, prepare
 from ppsim.base.workers import Map
 from ppsim.search.orders import anneal_kernel
 from ppsim.search.orders.anneal_kernel import Walk
@@ -113,8 +113,8 @@ def cost_of(problem: Problem, queues: Queues) -> float:
     """Return what walks minimize, infinite where the queues deadlock."""
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
-    run = _anneal if pays_to_compile(problem) else anneal_kernel.anneal
-    cost = run(orders, walk, 0, LONGEST, 1.0, 1.0)
+    parts, pays = anneal_kernel.PARTS, pays_to_compile(problem)
+    cost = float(call(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=parts, pays=pays))
     return cost if cost >= 0 else float("inf")
 
 
@@ -152,12 +152,5 @@ def anneal(
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, seed, stop)
     hot *= max(float(orders.time.mean()), 1e-300)
-    cost = _anneal(orders, walk, moves, LONGEST, hot, COLD * hot)
+    cost = float(call(anneal_kernel.anneal, orders, walk, moves, LONGEST, hot, COLD * hot, parts=anneal_kernel.PARTS))
     return cost, np.split(walk.best.astype(np.int64), orders.offsets[1:-1])
-
-
-def _anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
-    arguments = orders, walk, moves, longest, hot, cold
-    if can_compile():
-        return float(call(anneal_kernel.anneal, *arguments, parts=anneal_kernel.PARTS))
-    return anneal_kernel.anneal(*arguments)

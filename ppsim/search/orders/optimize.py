@@ -91,25 +91,18 @@ def take_apart(schedule: Schedule) -> Schedule:
 
 
 def optimize(
-    problems: Sequence[Problem],
+    problems: Sequence[Problem],  # one for each placement, all feasible and with one objective
+    # for each problem, schedules with a name to start from; the best of them that fits is never missed
     known: Sequence[Sequence[Known]],
     *,
-    seeds: Sequence[Schedule] = (),
-    seed: int = 0,
-    time_limit: float = 30.0,
-    report: Report = lambda best, bound: None,
-    workers: Workers | None = None,
+    seeds: Sequence[Schedule] = (),  # further schedules to start from; each serves the problem that it fits
+    seed: int = 0,  # of all random numbers
+    time_limit: float = 30.0,  # seconds for all of it; none are left where it is not positive
+    report: Report = lambda best, bound: None,  # called with the best schedule so far and a bound for all placements
+    workers: Workers | None = None,  # of another machine or process, for the search; threads here without them
 ) -> Outcome:
     """Find the best schedule of several placements of one pipeline, and a bound for all of them.
 
-    Args:
-        problems: one for each placement, all feasible and with one objective.
-        known: for each problem, schedules with a name to start from; the best of them that fits is never missed.
-        seeds: further schedules to start from; each serves the problem that it fits.
-        seed: of all random numbers.
-        time_limit: seconds for all of it; none are left where it is not positive.
-        report: called with the best schedule so far and a bound for all placements.
-        workers: of another machine or process, for the search; threads here without them.
 
     Raises:
         TimeOver: the time ended before any schedule was timed.
@@ -209,21 +202,16 @@ def _solve_one(
 
 
 def find_front(
-    problems: Sequence[Problem],
-    known: Sequence[Sequence[Known]],
-    shares: Sequence[int],
+    problems: Sequence[Problem],  # one for each placement; their caps are the largest tried
+    known: Sequence[Sequence[Known]],  # see :func:`optimize`
+    shares: Sequence[int],  # for each problem, the activations of one stage that one unit of the caps stands for
+    # optimizes problems from schedules with a name, and others, in a number of seconds; first comes a text that differs
+    # for each search of the front
     run: Callable[[str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
-    time_limit: float,
+    time_limit: float,  # seconds for all of it
 ) -> list[tuple[float, Outcome]]:
     """Find the best for caps from the least that works up to where more memory helps no more.
 
-    Args:
-        problems: one for each placement; their caps are the largest tried.
-        known: see :func:`optimize`.
-        shares: for each problem, the activations of one stage that one unit of the caps stands for.
-        run: optimizes problems from schedules with a name, and others, in a number of seconds; first comes a text that
-            differs for each search of the front.
-        time_limit: seconds for all of it.
 
     Returns:
         Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing. Those

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,20 +98,28 @@ def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
     return Grid(time, full, latency, copies, steps, exact)
 
 
-class Solvable(Protocol):
-    """A problem as CP-SAT sees it."""
+class Solvable:
+    """A problem as CP-SAT sees it: the starts of all ops, shape (rows, stages, microbatches), row 0 of F."""
 
-    cp: Any
-    grid: Grid
+    def __init__(self, cp: Any, problem: Problem, best: Solution, rows: int) -> None:
+        self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
+        # Every device starts within the first one's span, so that all end within two.
+        longest = 2 * best.span if problem.objective == "span" else best.makespan
+        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
+        self.start = np.empty((rows, problem.n_stages, problem.microbatches), object)
+        for where in np.ndindex(self.start.shape):
+            self.start[where] = self.cp.new_int_var(0, self.longest, "")
 
     def hint(self, best: Solution) -> None:
         """Start from a known schedule."""
+        raise NotImplementedError
 
     def read(self, value: Callable[[Any], int]) -> Schedule:
         """Read a schedule off the values that the solver gives."""
+        raise NotImplementedError
 
 
-class Model:
+class Model(Solvable):
     """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
 
     A device's span is shorter where it starts later. Its first op may be of any microbatch, and starts as that arrives:
@@ -119,14 +127,7 @@ class Model:
     """
 
     def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
-        self.problem, self.grid = problem, count_steps(problem)
-        self.cp = cp.CpModel()
-        # Every device starts within the first one's span, so that all end within two.
-        longest = 2 * best.span if problem.objective == "span" else best.makespan
-        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
-        self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
-        for where in np.ndindex(self.start.shape):
-            self.start[where] = self.cp.new_int_var(0, self.longest, "")
+        super().__init__(cp, problem, best, rows=3)
         self.joined = np.zeros(self.start.shape[1:], object)  # whether a backward is B; W then starts as it ends
         self.ends = self.start + self.grid.time[:, :, None]
         for stage in np.flatnonzero(problem.joins):

@@ -39,16 +39,10 @@ MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
 
 
 def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[Packed]:
-    """Order the ops of every device for the shortest span found within a limit.
+    """Order the ops of every device for the shortest span found within a limit (TimeOver: a deadline is past).
 
-    Args:
-        costs: of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches are left out.
-        devices: P.
-        microbatches: M.
-        limit: activations of one stage that a device may hold, at least 2.
-
-    Raises:
-        TimeOver: a deadline is set and past.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches are left out. The
+    limit is of activations of one stage that a device may hold, at least 2.
     """
     placement = place("v", devices, 2 * devices)
     speed = np.ones(devices) if costs.speed is None else costs.speed

@@ -89,12 +89,8 @@ def block_of_passes(
 ) -> Block:
     """Make a block from its passes over the devices: the forwards of each chunk, then the backwards, last chunk first.
 
-    Args:
-        placement: of V stages per device, in one replica.
-        interval: slots from one microbatch to the next.
-        steps: shape (2V,), slots from one stage's op to the next stage's in each pass.
-        gaps: shape (2V - 1,), slots from the last op of each pass to the first of the next.
-        split: whether backwards run as I and W.
+    The placement is of V stages per device, in one replica. ``steps``, shape (2V,), are slots from a stage's op to the
+    next stage's in each pass; ``gaps``, shape (2V - 1,), those from the last op of each pass to the first of the next.
     """
     P, V = placement.n_devices, placement.n_chunks
     slots, first = [], 0

@@ -97,11 +97,7 @@ def read_encoder(path: str) -> Encoder:
 
 
 def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
-    """The times of EF and EB, of shape (devices, microbatches) each.
-
-    Raises:
-        InputError: times of another number of microbatches.
-    """
+    """The times of EF and EB, each of shape (devices, microbatches) (InputError: of another number of microbatches)."""
     found = {}
     for kind, name in ((Kind.EF, "forward"), (Kind.EB, "backward")):
         times = np.atleast_1d(np.asarray(getattr(encoder, name), np.float64))
@@ -115,13 +111,8 @@ def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
 def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
     """Return the schedule with the encoder's ops in its bubbles where they fit, else ahead of or behind the pipeline.
 
-    Args:
-        schedule: F, and B or I and W, of whole sequences.
-        costs: with the times of EF and EB, as :func:`encoder_times` makes them.
-        encoder: which devices hold it, and whether it has backwards.
-
-    Raises:
-        InputError: the schedule has ops of other kinds or slices, or devices are missing.
+    The schedule has F, and B or I and W, of whole sequences; costs have the times of EF and EB, as
+    :func:`encoder_times` makes them (InputError: ops of other kinds or slices, or devices are missing).
     """
     refuse_lanes(schedule, "a rule for encoders")
     if schedule.n_slices > 1:

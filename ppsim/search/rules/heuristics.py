@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,29 +59,22 @@ def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
             idle=np.zeros(devices),
             wanted=np.zeros(devices, np.int64),
         )
-        if run_kernel(problem, linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS):
+        if call(linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS, pays=pays_to_compile(problem)):
             yield "zero-bubble heuristic", [line.queue[d] * devices + d for d in range(devices)]
 
 
 def order_linear(
-    costs: Costs,
-    devices: int,
-    microbatches: int,
-    limit: float,
-    after_i: float = 1.0,
-    known: Sequence[list[Packed]] = (),
+    costs: Costs,  # of one stage per device; attempts are made without factors of microbatches
+    devices: int,  # P
+    microbatches: int,  # M
+    limit: float,  # activations that a device may hold
+    after_i: float = 1.0,  # share of an activation that is still held between I and W
+    known: Sequence[list[Packed]] = (),  # orders that run; they may need more than the limit
 ) -> list[Packed]:
     """Order the ops of one stage per device: the attempt of eight with the least span.
 
     Another attempt, one for equal times, and an order ``known`` is taken where neither span nor makespan is longer.
 
-    Args:
-        costs: of one stage per device; attempts are made without factors of microbatches.
-        devices: P.
-        microbatches: M.
-        limit: activations that a device may hold.
-        after_i: share of an activation that is still held between I and W.
-        known: orders that run; they may need more than the limit.
 
     Returns:
         The queue of each device.
@@ -117,12 +109,3 @@ def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
 def pays_to_compile(problem: Problem) -> bool:
     """Whether a problem is large enough for machine code to be worth its loading."""
     return problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile()
-
-
-def run_kernel(
-    problem: Problem, kernel: Callable[..., bool], *arguments: Any, parts: tuple[Callable[..., Any], ...]
-) -> bool:
-    """Run a heuristic, as machine code where that pays."""
-    if pays_to_compile(problem):
-        return bool(call(kernel, *arguments, parts=parts))
-    return bool(kernel(*arguments))

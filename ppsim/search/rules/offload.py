@@ -45,13 +45,8 @@ class Copies:
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
     """Return the schedule with copies of the activations of each device's first chunks.
 
-    Args:
-        schedule: F, and B or I and W.
-        costs: with the times of OFFLOAD and RELOAD, none where they are missing.
-        chunks: how many chunks of each device; of half a chunk every second microbatch.
-
-    Raises:
-        InputError: the schedule has no backwards, recomputes all, or has copies already.
+    The schedule has F, and B or I and W; costs have the times of OFFLOAD and RELOAD, none where they are missing. Of
+    half a chunk every second microbatch is copied (InputError: no backwards, all is recomputed, or copies are there).
     """
     refuse_lanes(schedule, "a rule for copies to the host")
     if schedule.only_forwards or schedule.recomputed[schedule.kind == Kind.F].all():

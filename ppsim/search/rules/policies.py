@@ -9,11 +9,10 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from ppsim.base.compiled import call, can_compile
+from ppsim.base.compiled import call
 from ppsim.search.problem import Problem
 from ppsim.search.rules import policy_kernel
 from ppsim.search.rules.heuristics import time_table
-from ppsim.search.rules.order_kernel import Orders
 from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
 from ppsim.search.rules.policy_kernel import Policy
 
@@ -54,14 +53,8 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
         policy.slack[:] = slack * mean * problem.n_stages
         policy.patience[:] = patience * mean
         policy.late_first[:] = first
-        if _write(orders, policy):
+        if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=len(orders.code) > COMPILE_ABOVE):
             yield "list scheduling", [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
-
-
-def _write(orders: Orders, policy: Policy) -> bool:
-    if len(orders.code) > COMPILE_ABOVE and can_compile():
-        return bool(call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS))
-    return policy_kernel.write(orders, policy)
 
 
 def make_policy(problem: Problem) -> Policy:

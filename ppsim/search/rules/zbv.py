@@ -29,18 +29,10 @@ def order_zb_v(
 ) -> list[Packed]:
     """Order the ops of every device: the best of four greedy passes, each repeated as long as its bubble shrinks.
 
-    Passes for equal times, orders ``known`` and the passes' other orders are taken where neither span nor makespan is
-    longer. Where no pass comes to an order that can run, the order is that for equal times.
-
-    Args:
-        costs: of two stages per device, stage s on device s or 2P - 1 - s.
-        devices: P.
-        microbatches: M.
-        limit: activations of one stage that a device may hold, at least 2P or 2M.
-        known: orders that are known to run within the limit.
-
-    Returns:
-        The queue of each device.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; the limit, of activations of one stage that a
+    device may hold, is at least 2P or 2M. Passes for equal times, orders ``known`` to run within the limit and the
+    passes' other orders are taken where neither span nor makespan is longer. Where no pass comes to an order that can
+    run, the order is that for equal times.
     """
     global _ordered
     _ordered += 6 * microbatches * devices

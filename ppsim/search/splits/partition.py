@@ -45,19 +45,16 @@ class Partition:
 
 
 def partition(
-    problem: SplitProblem,
+    problem: SplitProblem,  # what to split
     *,
+    # says whether a split is allowed, beyond the problem's own cap; asked of good splits only
     accepts: Callable[[Split], bool] | None = None,
-    time_limit: float = 60.0,
+    time_limit: float = 60.0,  # seconds after which the best so far is returned
+    # called with the best makespan so far, the bound and the number of splits timed
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
     """Find the split with the least makespan.
 
-    Args:
-        problem: what to split.
-        accepts: says whether a split is allowed, beyond the problem's own cap; asked of good splits only.
-        time_limit: seconds after which the best so far is returned.
-        report: called with the best makespan so far, the bound and the number of splits timed.
 
     Returns:
         The best split, after Ctrl-C too; None where no split was found that is allowed.

@@ -32,12 +32,13 @@ MEANS = 40  # means of cuts that bound all splits
 
 
 def partition_planned(
-    problem: SplitProblem,
-    time_split: Callable[[Split], float],
-    price: Callable[[Split], Costs],
-    starts: Sequence[Split],
+    problem: SplitProblem,  # what to split, with the queues of any plan; its cap does not count
+    time_split: Callable[[Split], float],  # plans and times a split; infinity where it does not fit
+    price: Callable[[Split], Costs],  # makes the costs of a split
+    starts: Sequence[Split],  # splits to start from
     *,
-    time_limit: float = 60.0,
+    time_limit: float = 60.0,  # seconds after which the best so far is returned
+    # called with the best makespan so far, the bound and the number of splits timed
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
     """Find the split with the least makespan, each with the order planned for it.
@@ -46,13 +47,6 @@ def partition_planned(
     devices must compute, and planned unless a lower bound for any order leaves no gain; of more, those that OR-tools'
     CP-SAT, where it is installed, finds to have the least such bound.
 
-    Args:
-        problem: what to split, with the queues of any plan; its cap does not count.
-        time_split: plans and times a split; infinity where it does not fit.
-        price: makes the costs of a split.
-        starts: splits to start from.
-        time_limit: seconds after which the best so far is returned.
-        report: called with the best makespan so far, the bound and the number of splits timed.
 
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.

@@ -15,7 +15,7 @@ from ppsim.analysis.link_use import MOST_LINKS, link_use
 from ppsim.base.units import size_of_unit
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.engine.memory.comparable import share_unit
+from ppsim.engine.memory.usage import share_unit
 from ppsim.errors import InputError
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST

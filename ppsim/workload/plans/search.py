@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.analysis.pareto import front
+from ppsim.analysis.tradeoff import front
 from ppsim.base.notes import Report
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place

@@ -5,9 +5,8 @@ import pytest
 
 from ppsim.core.costs import costs_for
 from ppsim.core.curve import Curve
-from ppsim.engine.memory.comparable import SHARES, share_unit
 from ppsim.engine.memory.report import ASCII_LEVELS, bars, columns, find_excess, memory_object, report
-from ppsim.engine.memory.usage import BYTES, activation_model, curves
+from ppsim.engine.memory.usage import BYTES, SHARES, activation_model, curves, share_unit
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 

@@ -16,7 +16,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from, message_ms
-from ppsim.inputs.profile.message_fits import fit_messages, relative_errors
+from ppsim.inputs.profile.line_fit import fit_messages, relative_errors
 from ppsim.inputs.profile.profile import SCHEMA, read, write
 from ppsim.inputs.profile.text import differences, lines, message_rows, op_rows
 from ppsim.schedules import generate

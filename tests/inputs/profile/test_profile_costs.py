@@ -12,7 +12,7 @@ from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from, message_ms
-from ppsim.inputs.profile.message_fits import fit_messages
+from ppsim.inputs.profile.line_fit import fit_messages
 from ppsim.inputs.profile.profile import Activation, Fit, Message, OpTime, Profile
 from ppsim.inputs.profile.text import differences, fit_lines, message_rows, summary
 from ppsim.schedules import generate

@@ -16,9 +16,8 @@ from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.base.units import format_size
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
-from ppsim.engine.memory.comparable import share_unit
 from ppsim.engine.memory.report import columns
-from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes, stacks
+from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes, share_unit, stacks
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
 from ppsim.search.rules.offload import add_offload

@@ -22,8 +22,7 @@ from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
 from ppsim.core.ops import TIMED, Kind
 from ppsim.core.timeline import Timeline
-from ppsim.engine.memory.comparable import SHARES, share_unit
-from ppsim.engine.memory.usage import BYTES, activations, steps
+from ppsim.engine.memory.usage import BYTES, SHARES, activations, share_unit, steps
 from ppsim.engine.simple import columns
 from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError

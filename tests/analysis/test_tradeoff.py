@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.analysis.pareto import front
+from ppsim.analysis.tradeoff import front
 from ppsim.base.units import binary_unit, format_size, parse_size
 from ppsim.errors import InputError
 
