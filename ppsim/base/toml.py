@@ -16,7 +16,7 @@ import tomllib
 import types
 import typing
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -45,6 +45,19 @@ class Refused(ValueError):
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key} {why}")
         self.key, self.why = key, why
+
+
+def one_of(key: str, value: str, allowed: Iterable[str]) -> None:
+    """Refuse a value that is none of those allowed."""
+    if value not in allowed:
+        raise Refused(key, f"must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def not_negative(row: object, *keys: str) -> None:
+    """Refuse fields below zero."""
+    for key in keys:
+        if getattr(row, key) < 0:
+            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
 def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:

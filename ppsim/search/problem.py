@@ -31,29 +31,22 @@ class Problem:
     """A pipeline to schedule: which device holds which stage, how long its ops take, and what its devices can hold.
 
     Every stage runs F and, as B or as I and W, a backward for every microbatch.
-
-    Attributes:
-        placement: which device holds which stage, with one replica.
-        microbatches: M.
-        costs: times per stage and the latency of messages, no factors per microbatch; a time of pairs counts in
-            bounds, and no search writes any.
-        cap: most activations that a device may hold at once, one number or one per device; None is no limit.
-        after_i: share of an activation that is still held between I and W.
-        objective: what to minimize: the span (longest time from a device's first start to its last end) or the
-            makespan. The other one decides between equals.
-        layers: of each stage, where activations count per layer; None where they count per stage,
-            whatever it holds.
-        offload: whether activations may be copied to the host, in the costs' times of OFFLOAD and RELOAD.
     """
 
-    placement: Placement
-    microbatches: int
+    placement: Placement  # which device holds which stage, with one replica
+    microbatches: int  # M
+    # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts in bounds, and no
+    # search writes any
     costs: Costs
+    # most activations that a device may hold at once, one number or one per device; None is no limit
     cap: float | Sequence[float] | None = None
-    after_i: float = 1.0
+    after_i: float = 1.0  # share of an activation that is still held between I and W
+    # what to minimize: the span (longest time from a device's first start to its last end) or the makespan. The other
+    # one decides between equals.
     objective: Objective = "span"
+    # of each stage, where activations count per layer; None where they count per stage, whatever it holds
     layers: tuple[int, ...] | None = None
-    offload: bool = False
+    offload: bool = False  # whether activations may be copied to the host, in the costs' times of OFFLOAD and RELOAD
 
     def __post_init__(self) -> None:
         if self.placement.n_replicas != 1:

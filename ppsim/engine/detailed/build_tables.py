@@ -51,7 +51,8 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
     schedule, mode, host = lowered.schedule, network.mode, network.host
     n, messages = len(schedule), len(matching.send)
     routes = find_routes(schedule.placement)
-    size = _find_sizes(network, routes)
+    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(routes.boundaries, 0))
+    size = np.resize(of_boundary, len(routes.source))  # bytes of a message on each route
     paths = _find_paths(lowered, network, routes, size)
     channels = _find_channels(network, routes, schedule.n_devices)
     tables = Tables(
@@ -94,12 +95,6 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
 def _make_unknown(n: int) -> Floats:
     """Return times that are not known yet."""
     return np.full(n, -1.0)
-
-
-def _find_sizes(network: Network, routes: Routes) -> Floats:
-    """Return the bytes of a message on each route."""
-    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(routes.boundaries, 0))
-    return np.resize(of_boundary, len(routes.source))
 
 
 def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, channels: Channels) -> RouteTable:

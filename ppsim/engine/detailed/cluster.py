@@ -48,7 +48,7 @@ import numpy as np
 
 from ppsim.base import toml
 from ppsim.base.times import MICROSECONDS
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, not_negative, one_of
 from ppsim.base.units import parse_size
 from ppsim.core.soundness import LONGEST
 from ppsim.engine.detailed.named_links import NAMED
@@ -72,12 +72,11 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.link:
-            if self.link not in NAMED:
-                raise Refused("link", f"must be one of {', '.join(NAMED)}, got {self.link!r}")
+            one_of("link", self.link, NAMED)
             alpha, speed = NAMED[self.link]
             object.__setattr__(self, "alpha_us", self.alpha_us or alpha)
             object.__setattr__(self, "gb_per_s", self.gb_per_s if self.gb_per_s is not None else speed)
-        _not_negative(self, "alpha_us")
+        not_negative(self, "alpha_us")
         _positive(self, "gb_per_s")
         if not -1 <= self.eager_bytes <= MOST_BYTES:
             raise Refused("eager_bytes", f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}")
@@ -117,7 +116,7 @@ class Calls:
     epilogue_us: float = 0.0
 
     def __post_init__(self) -> None:
-        _not_negative(self, *(f.name for f in fields(self)))
+        not_negative(self, *(f.name for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Fsdp:
     blocking: bool = False
 
     def __post_init__(self) -> None:
-        _not_negative(self, "unshard_us", "reshard_us", "reduce_grad_us")
+        not_negative(self, "unshard_us", "reshard_us", "reduce_grad_us")
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Operation:
 
     def __post_init__(self) -> None:
         _positive(self, "price_per_gpu_hour", "watts_per_gpu", "gpu_hours_per_failure")
-        _not_negative(self, "checkpoint_s", "restart_s")
+        not_negative(self, "checkpoint_s", "restart_s")
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,7 @@ class Cluster:
             raise Refused("gpu", "is said by each of [[nodes]] here")
         if not 0 <= self.message_bytes <= MOST_BYTES:
             raise Refused("message_bytes", f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}")
-        if self.channel not in CHANNELS:
-            raise Refused("channel", f"must be one of {', '.join(CHANNELS)}, got {self.channel!r}")
+        one_of("channel", self.channel, CHANNELS)
 
     @property
     def between_gb_per_s(self) -> float:
@@ -273,12 +271,6 @@ def _count(row: object, *keys: str) -> None:
             raise Refused(key, f"must be 1 or more, got {count}")
         if count > MOST:
             raise Refused(key, f"must be {MOST} at most, got {count}")
-
-
-def _not_negative(row: object, *keys: str) -> None:
-    for key in keys:
-        if getattr(row, key) < 0:
-            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
 def _positive(row: object, *keys: str) -> None:

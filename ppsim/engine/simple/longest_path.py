@@ -81,17 +81,12 @@ def build_columns(
     )
 
 
-def run_in_lists(columns: Columns) -> tuple[int, Columns]:
-    """Run the kernel in CPython over lists, of integers of any length; returns how many ops ran, and the lists."""
-    lists: Any = Columns._make([column.tolist() for column in columns])
-    return kernel.execute(lists), lists
-
-
 def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
     global _timed
     _timed += n
     if _timed <= COMPILE_SIMULATION_ABOVE:
-        return run_in_lists(columns)
+        lists: Any = Columns._make([column.tolist() for column in columns])  # of integers of any length
+        return kernel.execute(lists), lists
     compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists this long would fill the memory
     return compiled(columns) if compiled else kernel.execute(view(columns)), columns
 

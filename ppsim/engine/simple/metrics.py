@@ -58,12 +58,13 @@ def measure(timeline: Timeline) -> Metrics:
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0
-    if schedule.has_lanes:
-        return _measure_streams(timeline, duration)
-    busy = _per_device(np.add, duration, schedule)
-    return metrics_of(
-        timeline.makespan, span_of(timeline), busy, peak_activations(schedule), int(schedule.crosses.sum())
-    )
+    if schedule.has_lanes:  # a device is busy while it computes
+        computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
+        busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
+        peak = _peaks_by_time(timeline)
+    else:
+        busy, peak = _per_device(np.add, duration, schedule), peak_activations(schedule)
+    return metrics_of(timeline.makespan, span_of(timeline), busy, peak, int(schedule.crosses.sum()))
 
 
 def span_of(timeline: Timeline) -> float:
@@ -74,14 +75,6 @@ def span_of(timeline: Timeline) -> float:
         start, end = np.where(computes, start, np.inf), np.where(computes, end, -np.inf)
     first, last = _per_device(np.minimum, start, schedule), _per_device(np.maximum, end, schedule)
     return float((last - first).max(initial=0.0))
-
-
-def _measure_streams(timeline: Timeline, duration: NDArray[np.float64]) -> Metrics:
-    """The numbers where devices copy and reduce beside compute: a device is busy while it computes."""
-    schedule = timeline.schedule
-    computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
-    busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
-    return metrics_of(timeline.makespan, span_of(timeline), busy, _peaks_by_time(timeline), int(schedule.crosses.sum()))
 
 
 def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:

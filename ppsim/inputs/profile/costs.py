@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,8 @@ from ppsim.inputs.profile.profile import KINDS, LINKS, OpTime, Profile
 INSTANT_MS = 1e-9
 PLACED = ("tm", "E", "L")  # letters of a layout: layers, the embedding, the head
 Times = NDArray[np.float64]
-
-
-class StageTimes(NamedTuple):
-    """Measured times per stage, in ms; NaN where the profile has none."""
-
-    time: Times  # shape (kinds that compute, stages)
-    pair: Times  # shape (stages,), of a forward and a full backward issued together
+# In ms, NaN where the profile has none: of shape (kinds that compute, stages); (stages,) of F and B issued together.
+StageTimes = tuple[Times, Times]
 
 
 def costs_from(
@@ -47,8 +41,7 @@ def costs_from(
     by_stage = any(op.part == "stage" for op in profile.op)
     if by_stage and content is not None:
         raise InputError("the profile has times of whole stages, none of layers", "--t-layer, or measure layers")
-    found = _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule, content)
-    time, pair = found
+    time, pair = _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule, content)
     full, half, weight = time[Kind.B], time[Kind.I], time[Kind.W]
     time[Kind.B] = np.where(np.isnan(full), half + weight, full)
     _refuse_missing(time, schedule)
@@ -142,7 +135,7 @@ def _in_rows(table: Times) -> StageTimes:
     for kind in COMPUTE:
         if kind.name in KINDS:
             time[kind] = table[KINDS.index(kind.name)]
-    return StageTimes(time, table[KINDS.index("FB")])
+    return time, table[KINDS.index("FB")]
 
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:

@@ -6,11 +6,10 @@ bytes, as the keys say; a measured time is the median of ``n`` runs with its 10t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, not_negative, one_of
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.profile/1"
@@ -41,7 +40,7 @@ class Provenance:
     note: str = ""  # anything a reader must know, such as other load on the machine
 
     def __post_init__(self) -> None:
-        _not_negative(self, "cores", "threads", "load")
+        not_negative(self, "cores", "threads", "load")
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class Workload:
         for key in ("hidden", "heads", "sequence", "microbatch_size", "layers"):
             if getattr(self, key) < 1:
                 raise Refused(key, f"must be 1 or more, got {getattr(self, key)}")
-        _not_negative(self, "vocab")
-        _one_of("dtype", self.dtype, ITEM_BYTES)
+        not_negative(self, "vocab")
+        one_of("dtype", self.dtype, ITEM_BYTES)
 
     @property
     def message_bytes(self) -> int:
@@ -95,11 +94,11 @@ class OpTime:
         return self.host_ms > self.median_ms
 
     def __post_init__(self) -> None:
-        _one_of("launch", self.launch, ("eager", "graph"))
-        _one_of("part", self.part, PARTS)
-        _one_of("kind", self.kind, KINDS)
-        _one_of("cache", self.cache, ("cold", "warm", "run"))
-        _not_negative(self, "layers", "host_ms")
+        one_of("launch", self.launch, ("eager", "graph"))
+        one_of("part", self.part, PARTS)
+        one_of("kind", self.kind, KINDS)
+        one_of("cache", self.cache, ("cold", "warm", "run"))
+        not_negative(self, "layers", "host_ms")
         if self.part == "stage" and self.stage < 0:
             raise Refused("stage", f"must be 0 or more in an op of part 'stage', got {self.stage}")
         _check_spread(self)
@@ -107,34 +106,29 @@ class OpTime:
 
 @dataclass(frozen=True)
 class Message:
-    """How long one message takes.
+    """How long one message takes."""
 
-    Attributes:
-        link: ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a copy
-            within one device, a lower bound and never a link.
-        pattern: ``early`` (the receiver waits already), ``late`` (the sender waits; from the receive on),
-            ``ping-pong`` (half a round trip), ``bidirectional`` and ``batched`` (both ways at once; the latter by
-            batch_isend_irecv), or a collective over all ranks: ``all-reduce``, ``all-gather``.
-        send_ms: time the host spends in the send call; 0 where not measured.
-        receive_ms: the same of the receive call.
-    """
-
+    # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a copy within one
+    # device, a lower bound and never a link
     link: str
+    # ``early`` (the receiver waits already), ``late`` (the sender waits; from the receive on), ``ping-pong`` (half a
+    # round trip), ``bidirectional`` and ``batched`` (both ways at once; the latter by batch_isend_irecv), or a
+    # collective over all ranks: ``all-reduce``, ``all-gather``
     pattern: str
     bytes: int
     median_ms: float
     p10_ms: float
     p90_ms: float
     n: int
-    send_ms: float = 0.0
-    receive_ms: float = 0.0
+    send_ms: float = 0.0  # time the host spends in the send call; 0 where not measured
+    receive_ms: float = 0.0  # the same of the receive call
 
     def __post_init__(self) -> None:
-        _one_of("link", self.link, (*LINKS, NOT_A_LINK))
-        _one_of("pattern", self.pattern, PATTERNS)
+        one_of("link", self.link, (*LINKS, NOT_A_LINK))
+        one_of("pattern", self.pattern, PATTERNS)
         if self.bytes < 1:
             raise Refused("bytes", f"must be 1 or more, got {self.bytes}")
-        _not_negative(self, "send_ms", "receive_ms")
+        not_negative(self, "send_ms", "receive_ms")
         _check_spread(self)
 
 
@@ -156,11 +150,11 @@ class Fit:
     max_residual: float  # the largest
 
     def __post_init__(self) -> None:
-        _one_of("link", self.link, (*LINKS, NOT_A_LINK))
-        _one_of("pattern", self.pattern, PATTERNS)
-        _one_of("range", self.range, ("all", "eager", "rendezvous"))
-        _one_of("through", self.through, ("median", "p10"))
-        _not_negative(self, "low_bytes", "high_bytes", "alpha_ms", "ms_per_byte", "median_residual", "max_residual")
+        one_of("link", self.link, (*LINKS, NOT_A_LINK))
+        one_of("pattern", self.pattern, PATTERNS)
+        one_of("range", self.range, ("all", "eager", "rendezvous"))
+        one_of("through", self.through, ("median", "p10"))
+        not_negative(self, "low_bytes", "high_bytes", "alpha_ms", "ms_per_byte", "median_residual", "max_residual")
 
     def at(self, size: float) -> float:
         """The line's time for a message of ``size`` bytes, in ms."""
@@ -182,8 +176,8 @@ class Activation:
     after_w_bytes: int  # held after W
 
     def __post_init__(self) -> None:
-        _one_of("part", self.part, PARTS)
-        _not_negative(self, "layers", "after_f_bytes", "after_i_bytes", "after_w_bytes")
+        one_of("part", self.part, PARTS)
+        not_negative(self, "layers", "after_f_bytes", "after_i_bytes", "after_w_bytes")
 
 
 @dataclass(frozen=True)
@@ -199,8 +193,8 @@ class StageSize:
     after_w_bytes: int  # as in :class:`Activation`
 
     def __post_init__(self) -> None:
-        _not_negative(self, "stage", "message_bytes", "parameters", "parameter_bytes")
-        _not_negative(self, "after_f_bytes", "after_i_bytes", "after_w_bytes")
+        not_negative(self, "stage", "message_bytes", "parameters", "parameter_bytes")
+        not_negative(self, "after_f_bytes", "after_i_bytes", "after_w_bytes")
 
 
 @dataclass(frozen=True)
@@ -247,20 +241,9 @@ def write(profile: Profile, target: str) -> None:
         out.write(toml.dump(profile, SCHEMA).encode())
 
 
-def _one_of(key: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise Refused(key, f"must be one of {', '.join(allowed)}, got {value!r}")
-
-
-def _not_negative(row: object, *keys: str) -> None:
-    for key in keys:
-        if getattr(row, key) < 0:
-            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
-
-
 def _check_spread(row: OpTime | Message) -> None:
     if row.n < 1:
         raise Refused("n", f"must be 1 or more, got {row.n}")
-    _not_negative(row, "p10_ms", "median_ms")
+    not_negative(row, "p10_ms", "median_ms")
     if not row.p10_ms <= row.median_ms <= row.p90_ms:
         raise Refused("median_ms", f"must lie between p10_ms and p90_ms, got {row.median_ms:g}")

@@ -114,16 +114,15 @@ def bound_work(
     amounts = np.ones(work.placement.n_stages, np.int64) if amounts is None else amounts
     windows = find_windows(work, np.broadcast_to(caps, work.placement.n_devices), after_i, amounts)
     if windows is not None:
+        whole, gradients = windows
         low, used = np.maximum(lowest[0], 0), lowest[0] >= 0
         began, end = work.begin[0, low], (work.turn + work.gradient)[0, low]
         # The gradient of the last microbatch goes on to each lower stage, and W follows there.
-        onward = began + windows.gradients - end
+        onward = began + gradients - end
         order = np.argsort(-low)
         reach = np.maximum.accumulate(np.where(used, onward, -np.inf)[order])[np.argsort(order)]
-        spans = np.where(
-            used, np.maximum.reduce([spans, windows.whole, reach + end + work.rest[0, low] - began]), spans
-        )
-        makespan = max(makespan, float((began + windows.gradients + work.after[0, low])[used].max(initial=0.0)))
+        spans = np.where(used, np.maximum.reduce([spans, whole, reach + end + work.rest[0, low] - began]), spans)
+        makespan = max(makespan, float((began + gradients + work.after[0, low])[used].max(initial=0.0)))
     # A device starts when a microbatch has come through the stages before its own.
     heads = np.where(lowest >= 0, np.take_along_axis(work.begin, np.maximum(lowest, 0), axis=1), np.inf).min(axis=0)
     busy = np.isfinite(heads)

@@ -26,14 +26,7 @@ from ppsim.search.problem import Problem
 ROUNDING = 1e-9
 # Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker and no less true.
 MOST_DEVICES = 4096
-
-
-@dataclass(frozen=True)
-class Windows:
-    """What memory proves of each device, shape (devices,): times from its first start."""
-
-    whole: Floats  # to the end of its last op
-    gradients: Floats  # to the end of the last gradient of its lowest stage
+Pair = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True)
@@ -53,10 +46,11 @@ class _Device:
     amounts: Floats
 
 
-def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts: NDArray[np.int64]) -> Windows | None:
+def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts: NDArray[np.int64]) -> Pair | None:
     """Bound each device's time by its memory; None where no device is limited, or the arguments do not apply.
 
-    ``amounts`` are the activations that an F of each stage leaves.
+    ``amounts`` are the activations that an F of each stage leaves. Returns, from each device's first start, the time
+    to the end of its last op, and to the end of the last gradient of its lowest stage, both of shape (devices,).
     """
     if not (len(work.count) == 1 and work.alike and work.returns) or np.isinf(caps).all() or len(caps) > MOST_DEVICES:
         return None
@@ -77,7 +71,7 @@ def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts:
         found = _Device(begin, turn, forward, gradient, rest, frees, cap, places, M, after_i, share)
         whole[device], until = _bound(found)
         gradients[device] = until if own[0] == every[0] else 0.0
-    return Windows(whole, gradients)
+    return whole, gradients
 
 
 def find_copied(work: Work, problem: Problem) -> Floats:

@@ -67,7 +67,10 @@ def improve(
             chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
             tasks = [(problem, pool[c], seed * 1_000_003 + nth, nth) for nth, c in enumerate(chosen, turn)]
             turn += workers
-            ended = _walk_here(threads, tasks, stop, deadline) if run is None else _walk_there(run, tasks)
+            if run is None:
+                ended = _walk_here(threads, tasks, stop, deadline)
+            else:  # in whatever order they end
+                ended = [member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])]
             for c, member in zip(chosen, ended, strict=True):
                 if member.cost < pool[c].cost:
                     pool[c] = member
@@ -89,11 +92,6 @@ def _walk_here(
         stop[0] = 1
         raise
     return [walk.result() for walk in walks]
-
-
-def _walk_there(run: Map, tasks: list[Task]) -> list[Member]:
-    """Walk on other workers, in whatever order they end."""
-    return [member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])]
 
 
 def walk_alone(task: Task) -> Member:

@@ -382,7 +382,10 @@ class _Run:
                 run._take(model.read(self.value))
 
         def prove(steps: float) -> None:
-            run._raise(steps / model.grid.steps)
+            attained = limit_bound(steps / model.grid.steps, run.best.score(run.problem.objective)[0])
+            if attained > run.bound:
+                run.bound = attained
+                run.report(run.best, run.bound)
 
         if proves:
             solver.best_bound_callback = prove
@@ -401,11 +404,4 @@ class _Run:
             return
         if found.score(self.problem.objective) < self.best.score(self.problem.objective):
             self.best = found
-            self.report(self.best, self.bound)
-
-    def _raise(self, bound: float) -> None:
-        """Raise the bound to what the solver has proved."""
-        attained = limit_bound(bound, self.best.score(self.problem.objective)[0])
-        if attained > self.bound:
-            self.bound = attained
             self.report(self.best, self.bound)
