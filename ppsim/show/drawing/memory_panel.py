@@ -15,7 +15,7 @@ from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
 from ppsim.show.drawing.gantt_layout import DOTS, tick_step
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, channels, part_colours
+from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, along, blend, part_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,7 @@ def names_width(curve: Curve | None, font: float, cap: float | None = None, base
     if curve is None or _is_strip(curve):
         return 0.0
     texts = [_cap_text(curve, cap)] if cap is not None else []
-    texts += [f"{SQUARE} {name}" for _, name, _ in _parts(curve)] or [name for _, name, _ in _named_levels(curve, base)]
+    texts += [f"{SQUARE} {name}" for _, name, _ in _parts(curve) or _named_levels(curve, base)]
     return BESIDE + max((text_width(text, font) for text in texts), default=0.0)
 
 
@@ -97,20 +97,15 @@ def _stack(
         time, value = steps(curve, line)
         area = np.append(time, span), np.append(value, value[-1]) / scale
         axes.fill_between(*area, step="post", color=colour, linewidth=0)
-    labels = [(level / scale, name, ink) for level, name, _ in _parts(curve)]
+    labels = [(level / scale, name, ink, colour) for level, name, colour in _parts(curve)]
     above, colour = f"device {curve.device + base}, the fullest: amounts at its peak", ink
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
-        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
+        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0], ""))
         if curve.peak.max(initial=0.0) > cap:
             above, colour = f"{above}, over the cap", HIGHLIGHT[0]
     axes.text(0, 1.01, above, transform=axes.transAxes, fontsize=font, color=colour, va="bottom")
-    beside = text_width(f"{SQUARE} ", font)
-    squares = [(level / scale, SQUARE, colour) for level, _, colour in _parts(curve)]
-    _name_levels(axes, squares + labels[len(squares) :], font)
-    _name_levels(
-        axes, labels[: len(squares)] + [(level, "", ink) for level, _, _ in labels[len(squares) :]], font, beside
-    )
+    _name_levels(axes, labels, font)
 
 
 def _parts(curve: Curve) -> list[tuple[float, str, str]]:
@@ -151,22 +146,23 @@ def _lines(
     axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int, ramp: Ramp
 ) -> None:
     scale = _scale(axes, curve, font, cap, top)
-    colours = _ramp(len(curve.peak), ramp)
+    colours, fullest = along(ramp, len(curve.peak)), int(curve.peak.argmax())
     if _banded(curve):
         _fill_band(axes, curve, span, scale, ramp)
     else:
         for device, colour in enumerate(colours):
-            _step(axes, curve, device, span, scale, colour)
-    labels = [(level / scale, name, colours[device]) for level, name, device in _named_levels(curve, base)]
+            look = {"linewidth": 1.8, "zorder": 3} if device == fullest else {}
+            _step(axes, curve, device, span, scale, colour, look)
+    labels = [(level / scale, name, ramp[0], colours[device]) for level, name, device in _named_levels(curve, base)]
     above = [(f"band: {_names(list(range(len(curve.peak))), base)}", ramp[0])] if _banded(curve) else []
     if curve.host is not None:
-        fullest = int(curve.host.peak.argmax())
-        _step(axes, curve.host, fullest, span, scale, colours[fullest], HOST_STYLE)
-        words = f"dotted: on the host of {_names([fullest], base)}, the fullest"
+        host = int(curve.host.peak.argmax())
+        _step(axes, curve.host, host, span, scale, colours[host], HOST_STYLE)
+        words = f"dotted: on the host of {_names([host], base)}, the fullest"
         axes.text(0, 1.01, words, transform=axes.transAxes, fontsize=font, color=ramp[0], va="bottom")
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
-        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0]))
+        labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0], ""))
         if over := np.flatnonzero(curve.peak > cap).tolist():
             above = [(f"{_names(over, base)} over the cap", HIGHLIGHT[0])]
     for text, colour in above:
@@ -194,7 +190,7 @@ def _fill_band(axes: Axes, curve: Curve, span: float, scale: int, ramp: Ramp) ->
     """The least and the most that any device holds as a band, and the fullest device as a line."""
     times = np.unique(np.append(curve.time, span))
     held = np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))]) / scale
-    axes.fill_between(times, held.min(0), held.max(0), step="post", color=ramp[2], linewidth=0)
+    axes.fill_between(times, held.min(0), held.max(0), step="post", color=blend(ramp[0], "#FFFFFF", 0.22), linewidth=0)
     _step(axes, curve, int(curve.peak.argmax()), span, scale, ramp[0])
 
 
@@ -212,29 +208,23 @@ def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
     return [(float(level), _short(group, base), group[0]) for level, group in zip(levels, groups, strict=True)]
 
 
-def _name_levels(axes: Axes, labels: list[tuple[float, str, str]], font: float, further: float = 0.0) -> None:
-    """Write names right of the axes at their heights, moved apart where they would overlap."""
+def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: float) -> None:
+    """Write names right of the axes at their heights, moved apart where they would overlap, after squares if any."""
     points = axes.get_window_extent().height * POINTS / axes.figure.dpi
     per_point = axes.get_ylim()[1] / points
     labels = sorted(labels)
-    places = np.array([level / per_point for level, _, _ in labels])
+    places = np.array([level / per_point for level, *_ in labels])
     for lower in range(1, len(places)):
         places[lower] = max(places[lower], places[lower - 1] + LINE_HEIGHT * font)
     for upper in range(len(places) - 1, -1, -1):
         limit = points if upper == len(places) - 1 else places[upper + 1] - LINE_HEIGHT * font
         places[upper] = min(places[upper], limit)
-    for place, (_, name, colour) in zip(places, labels, strict=True):
-        axes.annotate(
-            name,
-            (1, place * per_point),
-            (BESIDE + further, 0),
-            xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points",
-            fontsize=font,
-            color=colour,
-            ha="left",
-            va="center",
-        )
+    look: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "fontsize": font}
+    for place, (_, name, ink, square) in zip(places, labels, strict=True):
+        beside = BESIDE + (text_width(f"{SQUARE} ", font) if square else 0)
+        for text, colour, right in ((SQUARE, square, BESIDE), (name, ink, beside)):
+            if colour:
+                axes.annotate(text, (1, place * per_point), (right, 0), color=colour, ha="left", va="center", **look)
 
 
 def _short(devices: list[int], base: int) -> str:
@@ -300,10 +290,3 @@ def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -
             inset.set_yticks([])
             inset.spines[:].set_linewidth(0.4)
             x += BAR_WIDE + 0.4 * font
-
-
-def _ramp(count: int, ramp: Ramp) -> list[str]:
-    """Colours from the first device's to the last's."""
-    first, last = (np.array(channels(colour), np.float64) for colour in ramp[:2])
-    shares: NDArray[np.float64] = np.linspace(0, 1, count) if count > 1 else np.zeros(1)
-    return ["#" + "".join(f"{round(v):02x}" for v in first + share * (last - first)) for share in shares]

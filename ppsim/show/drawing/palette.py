@@ -34,7 +34,8 @@ BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
 Ramp = tuple[str, str, str]
-RAMP = (("#08306B", "#2F79B0"), ("#DEEBF7", "#4292C6"))  # curves of the first to the last device, light and dark
+# Curves of the first, the middle and the last device, light and dark: apart by lightness too.
+RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8E0", "#B86A00"))
 # Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where a schedule has to
 # wait, strong where it need not, and apart from all ops and each other for every kind of colour vision.
 CAUSE_FILL = {
@@ -145,6 +146,13 @@ def blend(above: str, below: str, share: float) -> str:
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
+def along(ramp: Ramp, count: int) -> list[str]:
+    """So many colours from the first of a ramp over its middle to its last."""
+    first, middle, last = ramp
+    shares = [2 * place / max(1, count - 1) for place in range(count)]
+    return [blend(middle, first, x) if x < 1 else blend(last, middle, x - 1) for x in shares]
+
+
 def luminance(colour: str) -> float:
     """Relative luminance of ``#rrggbb`` as WCAG 2 defines it, 0 to 1."""
     parts = [channel / 255 for channel in channels(colour)]
@@ -168,7 +176,7 @@ class Palette:
         bubble_dark: the same on a dark page.
         bubble_hatch: the colour of lines across idle time; empty for none.
         hatches: by colour key, the colour of lines across such cells; empty for none.
-        ramp: of curves of memory: the first device's, the last's, and what lies between the least and the most.
+        ramp: of curves of memory: the first device's, the middle one's and the last's.
     """
 
     name: str
@@ -177,7 +185,7 @@ class Palette:
     bubble_dark: str = BUBBLE_DARK
     bubble_hatch: str = ""
     hatches: Mapping[str, str] = field(default_factory=dict)
-    ramp: Ramp = (*RAMP[0], "#C9DCEB")
+    ramp: Ramp = RAMP[0]
 
     def fill(self, kind: Kind) -> tuple[str, ...]:
         """The tints of a kind, by level; those of idle time for what is not drawn in a device's row."""
@@ -239,7 +247,7 @@ PROMISED = {
 BUBBLES = {"megatron": "#E7E6E6", "okabe-ito": BUBBLE}  # elsewhere white
 MONO_BESIDE = {"vocabulary": "#707070", "encoder": "#D0D0D0"}
 MONO_HATCHES = {"encoder": "#8F8F8F"}
-GREY_RAMP = ("#1A1A1A", "#8A8A8A", "#DADADA")
+GREY_RAMP = ("#1A1A1A", "#5C5C5C", "#9A9A9A")
 HATCHED_BUBBLE = "#B8B8B8"
 
 

@@ -54,7 +54,7 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
     return figure
 
 
-def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: float = FONT) -> None:
+def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str) -> None:
     """Draw points and front onto axes of final size: time to the right, memory upwards, less of both is better."""
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
     best, groups = found.best, np.array([p.group for p in found.points])
@@ -79,12 +79,12 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str, font: 
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _spread(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(length=2, width=0.4, labelsize=font)
+    axes.tick_params(length=2, width=0.4, labelsize=FONT)
     symbol = LABEL.fullmatch(time)
     label = f"{symbol[1]} (units of ${symbol[2]}$)" if symbol else shorten(time, LONGEST_LABEL)
-    axes.set_xlabel(label, fontsize=font, parse_math=bool(symbol))
-    axes.set_ylabel(_folded(memory, font, axes), fontsize=font, parse_math=False)
-    _name_points(axes, found, x, y, fronts, font)
+    axes.set_xlabel(label, fontsize=FONT, parse_math=bool(symbol))
+    axes.set_ylabel(_folded(memory, axes), fontsize=FONT, parse_math=False)
+    _name_points(axes, found, x, y, fronts)
 
 
 def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
@@ -102,11 +102,11 @@ def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _folded(label: str, font: float, axes: Axes) -> str:
+def _folded(label: str, axes: Axes) -> str:
     """An axis label on two lines where one is longer than the axis."""
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     words = shorten(label, LONGEST_LABEL).split(" ")
-    if text_width(" ".join(words), font) < tall or len(words) < 2:
+    if text_width(" ".join(words), FONT) < tall or len(words) < 2:
         return " ".join(words)
     half = min(range(1, len(words)), key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))))
     return " ".join(words[:half]) + "\n" + " ".join(words[half:])
@@ -118,7 +118,6 @@ def _name_points(
     x: NDArray[np.float64],
     y: NDArray[np.float64],
     fronts: Sequence[NDArray[np.int64]],
-    font: float,
 ) -> None:
     """Write each point's name beside it, on the first side where it covers neither a point nor another name.
 
@@ -142,7 +141,7 @@ def _name_points(
         name = shorten(point.name, LONGEST_NAME)
         if not on_front and len(points) > CROWD:
             continue
-        sides = _sides(SPREAD * text_width(name, font) + 1, LINE * font)
+        sides = _sides(SPREAD * text_width(name, FONT) + 1, LINE * FONT)
         sides = sides[:NEAR] if long and here not in certain else sides
         boxes = [_box(place, side) for side in sides]
         names, others = [*taken[len(points) :], *leaders], taken[:here] + taken[here + 1 : len(points)]
@@ -167,7 +166,7 @@ def _name_points(
             (point.makespan, point.peak),
             (side.right, side.up),
             textcoords="offset points",
-            fontsize=font,
+            fontsize=FONT,
             color="black" if on_front else MUTED,
             ha=side.align,
             va="bottom",

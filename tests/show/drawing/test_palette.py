@@ -6,6 +6,7 @@ import pytest
 
 from ppsim.core.ops import Kind
 from ppsim.questions.groups import FigureOptions
+from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.palette import (
     BUBBLE,
     BUBBLE_DARK,
@@ -26,6 +27,7 @@ from ppsim.show.drawing.palette import (
     TERM_COLOURS,
     TERMINAL_MUTED,
     VOCABULARY,
+    along,
     luminance,
     text_colour,
 )
@@ -146,9 +148,18 @@ def test_numbers_read_on_every_fill():
 
 def test_grey_texts_and_curves_read_on_their_pages():
     assert contrast(MUTED, "#ffffff") >= 4.5
-    assert contrast(RAMP[0][1], "#ffffff") >= 4.5
-    assert contrast(RAMP[1][1], "#12161c") >= 4.5
+    for ramp, page in zip(RAMP, ("#ffffff", "#12161c"), strict=True):
+        assert min(contrast(colour, page) for colour in along(ramp, MOST_LINES)) >= 3
     assert min(contrast(TERMINAL_MUTED, page) for page in ("#ffffff", "#000000")) >= 4.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("page", [0, 1], ids=["light", "dark"])
+def test_curves_of_eight_devices_are_apart(page, vision):
+    """CIEDE2000 of at least 5 between any two of eight lines, and lightness in the order of devices."""
+    colours = along(RAMP[page], MOST_LINES)
+    assert closest(colours, vision)[0] >= 5
+    assert [*map(lightness, colours)] == sorted(map(lightness, colours), reverse=bool(page))
 
 
 @pytest.mark.parametrize("vision", VISIONS)

@@ -308,7 +308,7 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
         ],
         "bubble": (colours.bubble, colours.bubble_dark),
         "highlight": palette.HIGHLIGHT,
-        "ramp": (colours.ramp[:2], palette.RAMP[1]),
+        "ramp": (colours.ramp, palette.RAMP[1]),
     }
 
 
@@ -423,5 +423,5 @@ def _host(curve: Curve, host: Curve) -> dict[str, Any]:
     fullest = int(host.peak.argmax())
     time, value = steps(host, fullest)
     note = f" · dashed: on the host of device {fullest}, the fullest"
-    most = [float(curve.peak.max()), float(host.peak.max())]
-    return {"offsets": [0, len(time)], "time": time.tolist(), "value": value.tolist(), "most": most, "note": note}
+    peak = [float(curve.peak.max()), float(host.peak.max())]
+    return {"offsets": [0, len(time)], "time": time.tolist(), "value": value.tolist(), "peak": peak, "note": note}

@@ -10,6 +10,9 @@ const AT_ITS_END = 'text-anchor="end"';
 const text = (x, y, size, colour, content, more = '') =>
   `<text x="${px(x)}" y="${px(y)}" font-size="${size}" fill="${colour}" ${more}>${content}</text>`;
 
+/** An edge in the page's colour around a text, so that no line crosses it. */
+const halo = ({ page }) => ` stroke="${page}" stroke-width="4" paint-order="stroke"`;
+
 /** Round values from one number to another, at most so many: multiples of 1, 2 or 5 times a power of ten. */
 function ticks(from, to, most) {
   const rough = (to - from) / most;
@@ -52,8 +55,7 @@ function capLine(view, panel, geometry, theme) {
   const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
   return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
     + ` stroke-dasharray="6 4"/>`
-    + `<text x="${geometry.plotWidth - 4}" y="${px(at < 14 ? at + 12 : at - 4)}" font-size="11" fill="${colour}" text-anchor="end"`
-    + ` stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escapeText(label)}</text>`;
+    + text(geometry.plotWidth - 4, at < 14 ? at + 12 : at - 4, 11, colour, escapeText(label), AT_ITS_END + halo(theme));
 }
 
 function curveAxis(view, panel, geometry, theme) {

@@ -152,7 +152,7 @@ function narrowestOf({ ops }, spans) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.most ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
@@ -160,21 +160,23 @@ const capOf = view => REPORT.cap && (view.curve === 0 || TIMELINES[0].curves[vie
 /** Whether a curve has lines on an axis, not a strip for each device. */
 const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
-/** A colour of the ramp, `share` of the way from its first to its last. */
-const ramp = (dark, share) => blend(LOOKS.ramp[+dark][1], LOOKS.ramp[+dark][0], share);
+/** The colour `share` of the way from a first over a middle to a last. */
+const along = ([first, middle, last], share) => share < 0.5 ? blend(middle, first, 2 * share) : blend(last, middle, 2 * share - 1);
+/** The colour of a device's line. */
+const lineColour = ({ devices }, dark, device) => along(LOOKS.ramp[+dark], device / Math.max(1, devices - 1));
 
-/** A colour of a strip: from nearly the page's own, over the end of the ramp, to its strong beginning; red below 0. */
+/** A colour of a strip: from nearly the page's own, over the middle of the ramp, to its strong beginning; red below 0. */
 function shade(dark, page, share) {
   if (share < 0) return blend(LOOKS.highlight[+dark], page, 0.05 - 0.95 * share);
   const [strong, middle] = LOOKS.ramp[+dark];
-  return share < 0.5 ? blend(middle, page, 0.05 + 1.9 * share) : blend(strong, middle, 2 * share - 1);
+  return along([blend(middle, page, 0.05), middle, strong], share);
 }
 
 /** One device's steps in sight as [time, value]; more steps than pixels become their least and most per pixel. */
 function steps(curve, device, from, to, width) {
   const last = curve.offsets[device + 1];
   let step = stepAfter(curve, device, from);
-  let held = step > curve.offsets[device] ? curve.value[step - 1] : 0;
+  let held = heldUntil(curve, device, step);
   const found = [[from, held]];
   const perPixel = (to - from) / width;
   const dense = last - step > 4 * width;
@@ -205,6 +207,7 @@ function curveLines(view, panel, geometry, dark) {
   const { y } = curveScale(view, panel);
   const parts = stretches(Math.max(0, geometry.first), Math.min(geometry.last, timeline.makespan));
   const floor = y(0).toFixed(2);
+  const fullest = Math.max(...curve.peak);
   const lines = Array.from({ length: curve.offsets.length - 1 }, (_, device) => {
     const line = parts.map(([from, to]) => {
       const [first, ...rest] = steps(curve, device, from, to, Math.max(1, (to - from) * geometry.scale)).map(([time, value]) =>
@@ -213,10 +216,10 @@ function curveLines(view, panel, geometry, dark) {
       return curve.parts ? `M${first[0]} ${floor}V${first[1]}${way}V${floor}z` : `M${first.join(' ')}${way}`;
     });
     if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
-    return `<path d="${line.join('')}" stroke="${ramp(dark, device / Math.max(1, timeline.devices - 1))}"/>`;
+    return `<path d="${line.join('')}" stroke="${lineColour(timeline, dark, device)}" stroke-width="${curve.peak[device] < fullest ? 1.7 : 3.5}"/>`;
   });
   // Of areas each hides the lower part of those before.
-  return curve.parts ? lines.reverse().join('') : `<g fill="none" stroke-width="2">${lines.join('')}</g>`;
+  return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
 /**

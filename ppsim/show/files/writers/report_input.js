@@ -21,7 +21,7 @@ function place(event) {
     if (panel.linkTop && y >= panel.linkTop && y < panel.linkTop + panel.timeline.links.names.length * LINK_ROW)
       return { index, panel, time, link: Math.floor((y - panel.linkTop) / LINK_ROW), curve: true };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
-      return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), curve: true };
+      return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), high: y - panel.curveTop, curve: true };
   }
   return null;
 }
@@ -66,17 +66,27 @@ function tellIdle(timeline, device, time, x, y) {
   tip(x, y, bold('idle'), `  device ${device} · ${interval(from, to)}${why}${own}`);
 }
 
-function tellCurve({ panel, device, time }, x, y) {
+/** Bring the lines of one device forward, or all alike. */
+function lead(device, off = 0.2) {
+  for (const lines of document.querySelectorAll('.lines'))
+    [...lines.children].forEach((line, d) => { line.style.opacity = device === d ? 1 : off; });
+}
+
+function tellCurve({ panel, device, time, high }, x, y) {
   const { curve, timeline } = panel;
   if (curve.parts) return tellParts(panel, time, x, y);
-  const devices = timeline.devices > LINES ? [device] : [...Array(timeline.devices).keys()];
-  const values = devices.map(d => `device ${d}: ${measured(heldAt(curve, d, time), curve.unit)}`);
-  tip(x, y, bold(curve.name), ` at ${timed(time)}\n${values.join('\n')}`);
+  const told = d => `device ${d}: ${measured(heldAt(curve, d, time), curve.unit)}`;
+  const off = d => Math.abs(curveScale(view, panel).y(heldAt(curve, d, time)) - high);
+  const devices = timeline.devices > LINES ? [device] : [...curve.peak.keys()];
+  const near = devices.reduce((a, b) => off(b) < off(a) ? b : a);
+  lead(near);
+  tip(x, y, bold(told(near)), `\n${curve.name} at ${timed(time)}\n${devices.filter(d => d !== near).map(told).join('\n')}`);
 }
 
 function hover(event) {
   const { clientX: x, clientY: y } = event;
   const at = event.buttons ? null : place(event);
+  lead(-1, 1);
   if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
   if (at.link >= 0) return tellLink(at.panel.timeline, at.link, at.time, x, y);
   if (at.curve) return tellCurve(at, x, y);
@@ -272,13 +282,7 @@ function listen() {
   addEventListener('hashchange', pickFromAddress);
   addEventListener('resize', drawSoon);
   printing();
-  $('critical').onclick = KEYS.c;
-  $('causes').onclick = KEYS.b;
-  $('fold').onclick = KEYS.r;
-  $('links').onclick = KEYS.l;
-  $('fit').onclick = fit;
-  $('theme').onclick = KEYS.t;
-  $('keys').onclick = KEYS['?'];
+  for (const [id, own] of Object.entries({ critical: 'c', causes: 'b', fold: 'r', links: 'l', fit: 'f', theme: 't', keys: '?' })) $(id).onclick = KEYS[own];
   $('export').onclick = save;
   $('find').onchange = () => find($('find').value);
 }

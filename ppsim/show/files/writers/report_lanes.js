@@ -82,7 +82,7 @@ function barsOverRows(panel, geometry) {
 
 /** What the fullest host holds, lighter than what devices do. */
 const hostLine = (view, panel, geometry, dark) => curveLines(view, { ...panel, curve: panel.curve.host }, geometry, dark)
-  .replace('"2"', '"1" stroke-dasharray="2"');
+  .replace(/"(1.7|3.5)"/, '"1" stroke-dasharray="2"');
 
 /** The lane as a canvas: of every column of some pixels the share of time that a message or collective of the band is under way. */
 function lanePixels(panel, geometry, theme, view) {

@@ -23,7 +23,7 @@ function linkPixels({ timeline }, geometry, theme) {
       let [at, area] = [from, 0];
       for (; at < to; step++) {
         const until = step < links.offsets[row + 1] ? Math.min(to, links.time[step]) : to;
-        area += (until - at) * (step > links.offsets[row] ? links.value[step - 1] : 0);
+        area += (until - at) * heldUntil(links, row, step);
         at = until;
         if (at === to) break;
       }

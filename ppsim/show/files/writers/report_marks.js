@@ -37,7 +37,7 @@ function labels(panel, geometry, { spans }, choose) {
       const y = (device + middle) * row + 0.36 * size;
       return `<text x="${px(x)}" y="${px(y)}">${ops.microbatch[op]}</text>`;
     });
-    return `<g font-size="${px(size)}" fill="${fill}" text-anchor="middle">${texts.join('')}</g>`;
+    return `<g font-size="${px(size)}" fill="${fill}" text-anchor="middle"${view.story ? halo({ page: FILLS[colour] }) : ''}>${texts.join('')}</g>`;
   }).join('');
 }
 
@@ -79,7 +79,7 @@ function endLine(panel, geometry, theme, index) {
   const x = xOf(geometry, panel.timeline.makespan);
   const line = `<path d="M${px(x)} 0v${panel.height}" stroke="${theme.muted}" stroke-dasharray="2 3"/>`;
   if (index === panel.timeline.baseline || x > geometry.plotWidth - 64) return line;
-  return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline));
+  return line + text(x + 8, panel.height / 2 + 5, 13, theme.ink, change(panel.timeline.versus_baseline), halo(theme));
 }
 
 function title({ timeline, top }, geometry, theme) {
@@ -115,10 +115,9 @@ function curveNotes(view, panel, geometry, theme) {
   if (curve.parts) return heading + partNotes(panel, geometry, theme);
   if (timeline.devices > LINES) return heading + scaleNotes(view.curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
-  return heading + curve.peak.map((peak, device) => {
-    const y = curveTop + (device + 0.5) * step;
-    const colour = ramp(theme.dark, device / Math.max(1, timeline.devices - 1));
-    const line = `<path d="M${x} ${px(y)}h9" stroke="${colour}" stroke-width="2.5"/>`;
+  return heading + [...curve.peak.entries()].sort(([, a], [, b]) => b - a).map(([device, peak], place) => {
+    const y = curveTop + (place + 0.5) * step;
+    const line = `<path d="M${x} ${px(y)}h9" stroke="${lineColour(timeline, theme.dark, device)}" stroke-width="${place ? 2 : 4}"/>`;
     const furthest = Number((-curve.least[device] > peak ? curve.least[device] : peak).toPrecision(3));
     const word = lowest(view.curve) < 0 ? '' : 'peak ';
     const note = geometry.narrow ? number(furthest) : `device ${device}: ${word}${number(furthest)}`;

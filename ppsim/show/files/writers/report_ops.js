@@ -67,7 +67,7 @@ async function columns(table, ...names) {
 /** Unpack a timeline, once, whoever else asks meanwhile. */
 const unpack = timeline => timeline.unpacked ??= unpackAll(timeline);
 
-/** Unpack in place and add what drawing needs: device, colour index and drawn edges of every op, and which occur. */
+/** Unpack in place and add what drawing needs: device, colour index and drawn edges of every op. */
 async function unpackAll(timeline) {
   const { ops, curves, lane, bars, inside, links } = timeline;
   for (const table of [ops, lane, bars]) await columns(table);
@@ -81,14 +81,10 @@ async function unpackAll(timeline) {
   ops.right = Float64Array.from(ops.end);
   for (let device = 0; device < timeline.devices; device++)
     ops.device.fill(device, timeline.offsets[device], timeline.offsets[device + 1]);
-  timeline.colours = new Set();
-  timeline.paired = false;
   const last = ops.chunk.reduce((a, b) => Math.max(a, b), 1);
   for (let op = 0; op < size; op++) {
     ops.colour[op] = TINTS * ops.kind[op] + Math.round(ops.chunk[op] * (TINTS - 1) / last);
-    timeline.colours.add(ops.colour[op]);
     if (ops.pair[op] < 0) continue;
-    timeline.paired = true;
     const middle = (ops.start[op] + ops.end[op]) / 2; // a pair is one cell in two colours
     if (ops.pair[op] > op) ops.right[op] = middle;
     else ops.left[op] = middle;
@@ -188,8 +184,10 @@ function opsWhere(timeline, test) {
 /** The first step of a curve's device that comes after a time; the device's end where none does. */
 const stepAfter = (curve, device, time) => firstAbove(curve.time, time, curve.offsets[device], curve.offsets[device + 1]);
 
+/** What a curve holds on a device until one of its steps. */
+const heldUntil = ({ offsets, value }, device, step) => step > offsets[device] ? value[step - 1] : 0;
+
 /** What a step curve holds on a device at a time. */
 function heldAt(curve, device, time) {
-  const step = stepAfter(curve, device, time);
-  return step > curve.offsets[device] ? curve.value[step - 1] : 0;
+  return heldUntil(curve, device, stepAfter(curve, device, time));
 }

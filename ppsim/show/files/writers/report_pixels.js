@@ -107,8 +107,7 @@ function curvePixels(view, panel, geometry, theme) {
     for (let x = 0; x < line.length; x++) {
       const time = timeAt(geometry.from + (x + 0.5) * perPixel);
       while (step < stop && curve.time[step] <= time) step++;
-      const value = step > curve.offsets[device] ? curve.value[step - 1] : 0;
-      line[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * value / most)];
+      line[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * heldUntil(curve, device, step) / most)];
     }
   });
 }

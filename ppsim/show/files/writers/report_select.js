@@ -49,8 +49,7 @@ function selectionMarks(geometry, theme) {
   const parts = geometry.panels.map(({ top, row }, i) => {
     if (!rows[i]) return '';
     const [first, stop] = rows[i];
-    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, timed(to - from),
-      `${CENTRED} stroke="${theme.page}" stroke-width="4" paint-order="stroke"`);
+    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, timed(to - from), CENTRED + halo(theme));
     return `<rect class="selected" x="${left}" y="${top + first * row}" width="${wide}" height="${(stop - first) * row}"`
       + ` fill="${colour}" fill-opacity="0.12" stroke="${colour}"/>`;
   });

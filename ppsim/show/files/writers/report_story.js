@@ -177,7 +177,7 @@ function tellTwin(timeline, op) {
 /** Draw the line between an op and its twin, or none. */
 function joinTwins(pair) {
   joined = pair;
-  document.getElementById('twin')?.remove();
+  $('twin')?.remove();
   if (!pair || !shown) return;
   const end = (index, op) => {
     const { timeline, top, row } = shown.panels[index];
@@ -185,10 +185,5 @@ function joinTwins(pair) {
     return [x, top + (timeline.ops.device[op] + 0.5) * row].map(px);
   };
   const [a, b] = [end(pair.index, pair.op), end(1 - pair.index, pair.twin)];
-  const line = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  line.id = 'twin';
-  line.setAttribute('d', `M${a}L${b}`);
-  line.setAttribute('stroke', LOOKS.highlight[+isDark()]);
-  line.setAttribute('stroke-width', 2.5);
-  $('marks').append(line);
+  $('marks').insertAdjacentHTML('beforeend', `<path id="twin" d="M${a}L${b}" stroke="${LOOKS.highlight[+isDark()]}" stroke-width="2.5"/>`);
 }
