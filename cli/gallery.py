@@ -124,7 +124,8 @@ def _section(family: Family, documents: list[tuple[str, Document]], devices: int
     for file, document in documents:
         timeline = document.timelines[0]
         line = result_line(family.title, measure(timeline), shape_of(timeline.schedule), timeline.unit)
-        lines.append(f"![Gantt chart with {devices} devices and {microbatches} microbatches: {line}]({file})\n")
+        alt = f"Gantt chart with {devices} devices and {microbatches} microbatches: {line}"
+        lines.append(f'<img alt="{alt}" src="{file}" width="100%">\n')
         numbers = ", ".join(re.split("  +", line.removeprefix(family.title).strip()))
         other = file.endswith(f"-{OTHER_COSTS}.svg")
         lines.append(f"{'With the costs given' if other else 'Textbook costs, F = I = W = 1'}: {numbers}.\n")

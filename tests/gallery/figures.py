@@ -114,7 +114,8 @@ def _without_fonts() -> str:
 
 def entry_section(entry: FigureEntry) -> str:
     """A figure's part of the index: heading, what to see, picture or link, command."""
-    picture = f"![{entry.alt}]({entry.file})" if entry.file.endswith(PICTURES) else f"[{entry.file}]({entry.file})"
+    drawn = f'<img alt="{entry.alt}" src="{entry.file}" width="100%">'
+    picture = drawn if entry.file.endswith(PICTURES) else f"[{entry.file}]({entry.file})"
     output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
     return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n    {entry.line}{output}\n"
 

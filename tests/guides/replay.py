@@ -100,7 +100,7 @@ def unproved(guide: str) -> list[str]:
     """The numbers in a guide's prose that none of its commands, files and outputs has."""
     proof = "\n".join(block.text for block in blocks(guide))
     known = set(_NUMBER.findall(proof))
-    prose = re.sub(r"\]\([^)]*\)|`[^`]*`|arXiv \S+|https?://\S+", " ", _FENCE.sub("", guide))
+    prose = re.sub(r"\]\([^)]*\)|src=.*>|`[^`]*`|arXiv \S+|https?://\S+", " ", _FENCE.sub("", guide))
     return [
         number
         for number in _NUMBER.findall(prose)

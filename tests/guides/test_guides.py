@@ -8,6 +8,7 @@ import pytest
 
 from tests.guides.replay import GUIDES, ROOT, replay, unproved
 
+PICTURE = r'(?:\]\(|src=")images/([^)"\s]+)'
 NAMES = sorted(path.stem for path in GUIDES.glob("*.md") if path.stem != "README")
 
 
@@ -25,7 +26,7 @@ def without_work(guide: str) -> str:
 def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_path):
     guide = (GUIDES / f"{name}.md").read_text()
     assert without_work(replay(guide, tmp_path)) == without_work(guide)
-    shown = set(re.findall(r"\]\(images/(\S+?)\)", guide))
+    shown = set(re.findall(PICTURE, guide))
     drawn = {path.name for path in (tmp_path / "images").iterdir()}
     assert shown == drawn
     for picture in shown:
@@ -42,8 +43,10 @@ def test_numbers_in_the_prose_come_from_what_is_run(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_pictures_have_words_and_links_lead_somewhere(name):
     guide = (GUIDES / f"{name}.md").read_text()
-    assert all(len(words.split()) >= 5 for words in re.findall(r"!\[(.*?)\]", guide, re.DOTALL))
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", guide):
+    assert all(
+        len((words or alt).split()) >= 5 for words, alt in re.findall(r'!\[(.*?)\]|alt="(.*?)"', guide, re.DOTALL)
+    )
+    for target in re.findall(r'(?:\]\(|src=")(?!https?:)([^)#"]+)', guide):
         assert (GUIDES / target).exists(), target
 
 
@@ -54,6 +57,6 @@ def test_the_index_names_every_guide():
 
 
 def test_every_picture_of_a_guide_is_used():
-    used = {p for name in NAMES for p in re.findall(r"\]\(images/(\S+?)\)", (GUIDES / f"{name}.md").read_text())}
+    used = {p for name in NAMES for p in re.findall(PICTURE, (GUIDES / f"{name}.md").read_text())}
     assert {path.name for path in (GUIDES / "images").iterdir()} == used
     assert (ROOT / "gallery" / "guides") == GUIDES

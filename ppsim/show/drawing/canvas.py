@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import product
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
 from ppsim.base.text import one_line
 from ppsim.show.drawing.gantt_layout import DOTS
+from ppsim.show.drawing.palette import INK, PAGE, TWINS
 from ppsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -53,7 +55,18 @@ def write_figure(
     drawn = BytesIO()
     with _settled(suffix):
         draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
-    out.write(_SINGLE_FONT.sub(_any_font, drawn.getvalue()) if suffix == ".svg" else drawn.getvalue())
+    out.write(_for_readers(drawn.getvalue()) if suffix == ".svg" else drawn.getvalue())
+
+
+def _for_readers(svg: bytes) -> bytes:
+    """Let the reader's fonts show letters, and a dark page turn page, ink and pale colours; prints stay light."""
+    rules = [f"text:not([style*=fill]){{fill:{TWINS[INK]}}}"]
+    for (light, dark), of in product(TWINS.items(), ("fill", "stroke")):
+        if f"{of}: {light.lower()}".encode() in svg:
+            kept = ":not(text)" * (light == PAGE)  # white numbers on cells
+            rules.append(f'[style*="{of}: {light.lower()}"]{kept}{{{of}:{dark}!important}}')
+    style = f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>\n </defs>"
+    return _SINGLE_FONT.sub(_any_font, svg).replace(b"</defs>", style.encode(), 1)
 
 
 # A letter of a formula, which matplotlib ties to the font that this machine has.

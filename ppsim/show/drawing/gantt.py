@@ -158,7 +158,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
             y -= strip
             axes = add_axes(figure, design, y, strip - LINK_GAP)
             use = replace(panel.links, curve=panel.view.cut_curve(panel.links.curve))
-            draw_links(axes, use, palette=design.palette, **common)
+            draw_links(axes, use, **common)
         if panel.memory is not None:
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)

@@ -11,7 +11,7 @@ from ppsim.base.numbers import format_share
 from ppsim.show.drawing.gantt_layout import DOTS, POINT
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.memory_panel import BESIDE, LINE_HEIGHT
-from ppsim.show.drawing.palette import COMM_LANE, DEFAULT, Palette, channels
+from ppsim.show.drawing.palette import COMM_LANE, MUTED, channels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ LEAST_STEP = 12  # dots between a step and the next, below which columns are coa
 LEVELS = 24  # dots of a strip at full use
 SPACE = 6  # dots between strips, in the same measure
 INK = "#444444"
+NONE = (*channels(MUTED), 26)  # of a strip that is not in use: pale on a light page, dark on a dark one
 
 
 def link_panel_height(use: LinkUse | None, font: float) -> int:
@@ -59,18 +60,17 @@ def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, fl
     return left, BESIDE + max(text_width(note, font - 0.5) for note in link_notes(use))
 
 
-def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int, palette: Palette = DEFAULT) -> None:
+def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int) -> None:
     """Draw a strip for each row onto axes whose x is time and which are as high as the strips and the heading."""
     rows = len(use)
     columns = _column_count(use, round(axes.get_window_extent().width * DOTS / axes.figure.dpi))
     high = np.ceil(mean_in_columns(use.curve, span, columns) * LEVELS - 1e-9)
     shown = np.zeros((rows, LEVELS + SPACE, columns), np.bool_)
     shown[:, SPACE:] = np.arange(LEVELS, 0, -1)[:, None] <= high[:, None, :]
-    full, none, page = (channels(colour) for colour in (COMM_LANE, palette.bubble, "#FFFFFF"))
-    image = np.where(shown[..., None], full, none)
-    image[:, :SPACE] = page
+    image = np.where(shown[..., None], (*channels(COMM_LANE), 255), NONE)
+    image[:, :SPACE] = 0
     axes.axis("off")
-    flat = image.reshape(rows * (LEVELS + SPACE), columns, 3).astype(np.uint8)
+    flat = image.reshape(rows * (LEVELS + SPACE), columns, 4).astype(np.uint8)
     axes.imshow(flat, extent=(0, span, rows, 0), aspect="auto", interpolation="nearest")
     axes.set_xlim(0, span)
     axes.set_ylim(rows, -HEAD / LINE_HEIGHT)

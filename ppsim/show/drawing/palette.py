@@ -121,6 +121,8 @@ OUTCOME_COLOURS = (
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
 MUTED = "#66707E"
+PAGE, INK = "#ffffff", "#000000"
+BLACK = "#000001"  # of numbers on fills, which stay so on dark pages, where other black text turns
 TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever the terminal has
 
 
@@ -162,7 +164,16 @@ def luminance(colour: str) -> float:
 
 def text_colour(fill: str) -> str:
     """White or black, whichever reads on ``fill`` (contrast at least 4.5)."""
-    return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else "#000000"
+    return "#ffffff" if 1.05 / (luminance(fill) + 0.05) >= 4.5 else BLACK
+
+
+# What has another colour on a dark page, beside cells, messages and points, which keep theirs.
+TWINS = {
+    **{PAGE: "#0d1117", INK: "#e6eaf0", "#444444": "#9aa6b5", MUTED: "#9aa6b5", COMM_ARROW: "#E58BB0"},
+    **{BUBBLE: BUBBLE_DARK, HIGHLIGHT[0]: HIGHLIGHT[1], blend(RAMP[0][0], "#ffffff", 0.22): "#2C3540"},
+    **{CAUSE_FILL[name]: dark for name, dark in CAUSE_DARK.items()},
+    **{pair[0]: pair[1] for n in range(1, 9) for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)},
+}
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import GROUP_COLOURS, MUTED
+from ppsim.show.drawing.palette import BUBBLE, GROUP_COLOURS, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 6  # rows, columns and cells of a box that are drawn before the middle is left out
-SHADE = "#EEF1F5"  # of every second node
 ROW_IN, KEY_IN, FONT, POINTS = 0.55, 0.17, 6.0, 72
 
 
@@ -71,7 +70,7 @@ def _figure(
             here = grid[np.ix_(row, column, cell)].ravel()
             if len(here) == 1:
                 rank, node = int(here[0]), int(nodes[row[0], column[0], cell[0]])
-                fill = SHADE if node % 2 else "white"
+                fill = BUBBLE if node % 2 else "white"
                 axes.add_patch(Rectangle((left, top - 0.85), each, 0.8, facecolor=fill, edgecolor=MUTED, linewidth=0.5))
                 axes.text(middle, top - 0.25, str(rank), ha="center", va="center", fontsize=size)
                 axes.text(middle, top - 0.42, f"n{node}", ha="center", va="center", fontsize=size * 0.75)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
-from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED
+from ppsim.show.drawing.palette import FAMILY_COLOURS, TWINS
 from ppsim.show.files.page_parts import fill_page
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def _row(cells: Sequence[str]) -> str:
 
 def _for_both_themes(svg: str) -> str:
     """Make an svg take the page's background and text, and each colour's twin on a dark page."""
-    drawn = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    twins = {light.lower(): dark for light, dark in FAMILY_COLOURS} | {MUTED.lower(): "#9aa6b5", "#000000": "#e6eaf0"}
+    drawn = re.sub(
+        r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL
+    )
+    twins = {light.lower(): dark for light, dark in (*FAMILY_COLOURS, *TWINS.items())}
     drawn = drawn.replace("fill: #ffffff", "fill: var(--page)")
     return re.sub(r"#[0-9a-f]{6}", lambda c: f"light-dark({c[0]}, {twins[c[0]]})" if c[0] in twins else c[0], drawn)

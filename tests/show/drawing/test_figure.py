@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from matplotlib.patches import FancyArrowPatch
 from PIL import Image
 
+from ppsim.analysis.idle import arrivals, explain_idle
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
@@ -29,7 +30,19 @@ from ppsim.show.drawing.gantt import STYLES, plot
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry
 from ppsim.show.drawing.look import Look
-from ppsim.show.drawing.palette import BUBBLE, DEFAULT, LEVELS
+from ppsim.show.drawing.palette import (
+    BLACK,
+    BUBBLE,
+    CAUSE_FILL,
+    COLOURS,
+    DEFAULT,
+    INK,
+    LEVELS,
+    MUTED,
+    PAGE,
+    TWINS,
+    luminance,
+)
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers.figure import SUFFIXES, write
 from tests.pages import texts
@@ -397,3 +410,22 @@ def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_dark_page_turns_page_ink_and_causes_and_leaves_cells():
+    """What has a twin is named by a rule for dark screens; numbers on light cells are black by themselves."""
+    run = timeline()
+    svg = rendered(run, idles=(explain_idle(run, arrivals(run, np.zeros(len(run.schedule)))),)).decode()
+    [rules] = re.findall(r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg)
+    turned = dict(re.findall(r'"(?:fill|stroke): (#\w+)"\][^{]*\{\w+:(#\w+)', rules))
+    drawn = set(re.findall(r"(?:fill|stroke): (#\w+)", svg.partition("</defs>")[2]))
+    assert {PAGE, INK, CAUSE_FILL["drain"].lower()} <= set(turned) == drawn & {light.lower() for light in TWINS}
+    assert not {fill.lower() for key in COLOURS for fill in DEFAULT.tints[key]} & set(turned)
+    assert f"fill: {BLACK}" in svg
+    assert f'[style*="fill: {PAGE}"]:not(text)' in rules
+    ET.fromstring(svg)
+
+
+def test_texts_read_on_a_dark_page():
+    for light in (INK, MUTED, "#444444"):
+        assert (luminance(TWINS[light]) + 0.05) / (luminance(TWINS[PAGE]) + 0.05) >= 4.5
