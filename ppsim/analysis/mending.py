@@ -45,7 +45,7 @@ def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
     source, target = schedule.device[schedule.dependency[ops]], schedule.device[ops]
     P = schedule.n_devices
     link = source.astype(np.int64) * P + target
-    lost = np.stack([np.bincount(link, row, P * P) for row in over])
+    lost = np.stack([np.bincount(link, row) for row in over])
     if not lost.max() > 0:
         return None
     replica, worst = np.unravel_index(int(lost.argmax()), lost.shape)

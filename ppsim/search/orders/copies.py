@@ -38,7 +38,7 @@ TRIALS = 400  # of a walk before another schedule's turn
 REACH = 8  # places that an op moves at most
 # What leaves first: what is needed last; the same of what is gone in time, else what is gone first; what is gone first.
 CHOICES: tuple[Choice, ...] = (
-    lambda back, gone: (back > 0, back),
+    lambda back, gone: (back,),
     lambda back, gone: (back > 0, gone <= 0, back if gone <= 0 else -gone),
     lambda back, gone: (back > 0, -gone),
 )

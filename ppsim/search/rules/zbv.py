@@ -19,8 +19,9 @@ from ppsim.search.rules.zbv_kernel import NEVER, PARTS, UNSET, VTables
 
 KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
 SECOND = (False, True, True, False, True, False)  # whether a type belongs to a device's second stage
-# When a process has ordered this many ops in CPython, eight times each, the compiled pass has paid for its loading.
-COMPILE_ORDERING_ABOVE = 15_000
+# When a process has ordered so many microbatches of a device in CPython, their six ops eight times each, the compiled
+# pass has paid for its loading.
+COMPILE_ORDERING_ABOVE = 2_500
 _ordered = 0
 
 
@@ -35,7 +36,7 @@ def order_zb_v(
     run, the order is that for equal times.
     """
     global _ordered
-    _ordered += 6 * microbatches * devices
+    _ordered += microbatches * devices
     limits = np.full(devices, float(limit))
     large = _ordered > COMPILE_ORDERING_ABOVE
     held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # activations of one stage, given back by W

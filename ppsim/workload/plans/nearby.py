@@ -113,11 +113,9 @@ def _far_by_name(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
     """Return the distance for other software and another GPU, shape (these, others)."""
     result = np.zeros((len(these), len(others)))
     for name, far in (("software", OTHER_SOFTWARE), ("gpu", OTHER_GPU)):
-        codes: dict[str, int] = {}
-        one, two = (
-            np.array([codes.setdefault(getattr(s, name), len(codes)) for s in part]) for part in (these, others)
-        )
-        result += far * (one[:, None] != two[None])
+        names = [getattr(each, name) for each in (*these, *others)]
+        code = np.unique(names, return_inverse=True)[1]
+        result += far * (code[: len(these), None] != code[None, len(these) :])
     return result
 
 

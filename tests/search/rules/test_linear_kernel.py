@@ -74,3 +74,18 @@ def test_room_is_made_by_w_until_none_is_left():
     assert kernel.make_room(state, 0, I)
     assert not kernel.make_room(state, 0, F)
     assert queue_of(state, 0) == "FFIWF"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_warm_up_fills_the_time_until_the_first_i_arrives(late):
+    """F take 1, messages a half, I 2, 3 and 6. Device 2 runs F from 3 to 4 and I to 10, which device 1 has at 10.5: it
+    runs 8 more F from 2.5 on. Its I ends at 13.5 and is on device 0 at 14, 13 F after its first at 1. The last F end as
+    the I arrive, so none begins late."""
+    P, M = 3, 20
+    time = np.array([[1.0, 1, 1], [2, 3, 6], [1, 1, 1]])
+    nothing, change = np.zeros(P), np.array([1.0, -0.5, -0.5])
+    counts, ends, wanted = np.zeros((3, P), np.int64), np.zeros((2, P, M)), np.zeros(P, np.int64)
+    caps, queue, links = np.full(P, 99.0), np.full((P, 3 * M), -1), np.full((P, 2), 0.5)
+    state = Line(time, links, caps, change, queue, ends, counts, nothing.copy(), nothing.copy(), nothing.copy(), wanted)
+    kernel.warm_up(state, M, late)
+    assert [queue_of(state, device) for device in range(P)] == ["F" * 14 + "I", "F" * 9 + "I", "FI"]

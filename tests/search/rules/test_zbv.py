@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ppsim.core.costs import costs_for
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
@@ -44,6 +45,18 @@ def test_the_first_device_warms_up_to_its_limit(limit):
     assert ran[0] == "0" * (limit - 1) + "1"
     if limit == 2 * P:
         assert ran == ["00000001", "00000101", "00010101", "01010101"]
+
+
+def test_a_slow_device_takes_longer_for_every_type():
+    """Stages 0 and 3 on device 0, 1 and 2 on device 1, which is half as fast."""
+    time = np.arange(16.0).reshape(4, 4)
+    costs = Costs(time, speed=np.array([1.0, 0.5]))
+    types, latency = zbv.type_times(costs, 2)
+    f, i, w = time[Kind.F], time[Kind.I], time[Kind.W]
+    by_hand = [[row[s] for row, s in zip((f, f, i, i, w, w), (0, 3, 3, 0, 3, 0), strict=True)]]
+    by_hand += [[2 * row[s] for row, s in zip((f, f, i, i, w, w), (1, 2, 2, 1, 2, 1), strict=True)]]
+    assert types.T.tolist() == by_hand
+    assert latency.tolist() == [[0, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("name", ["zb-v", "v-auto"])

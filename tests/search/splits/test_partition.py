@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from ppsim.base.deadline import TimeOver
 from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import curves, layer_model
 from ppsim.engine.simple.longest_path import simulate
@@ -441,3 +443,59 @@ def test_climbs_in_batches_end_where_all_at_once_do(cap, monkeypatch):
         tried.take(ends)
         reached.append(tried.take(_least_near(tried, ends)))
     assert reached[0] == reached[1]
+
+
+def test_a_stage_costs_what_it_has_besides_and_its_weight_of_layers():
+    """Pairs too where both parts tell their time; where one does not, a pair takes its ops'."""
+    base = Costs(np.ones((4, 2)), pair=np.array([5.0, 6.0]))
+    rate = Costs(2 * np.ones((4, 2)), pair=np.array([3.0, 1.0]))
+    problem = SplitProblem(make("1f1b", 2, 1), base, rate, np.ones(4))
+    costs = problem.costs_at(np.array([3.0, 1.0]))
+    assert costs.time[:4].tolist() == [[7.0, 3.0]] * 4
+    assert costs.pair is not None
+    assert costs.pair.tolist() == [14.0, 7.0]
+    for part in ({"base": replace(base, pair=None)}, {"rate": replace(rate, pair=None)}):
+        assert replace(problem, **part).costs_at(np.array([3.0, 1.0])).pair is None
+
+
+def test_the_second_split_to_start_from_is_even_with_what_the_stages_have_besides():
+    """Twelve layers of 3 and a head of 12 on the last of three stages, as four more: ends from 5 1/3 and 10 2/3 up."""
+    extra, rate = np.zeros((4, 3)), np.zeros((4, 3))
+    extra[:2, 2], rate[:2] = (4.0, 8.0), np.array([[1.0], [2.0]])
+    problem = SplitProblem(make("1f1b", 3, 1), Costs(extra), Costs(rate), np.ones(12))
+    assert [ends.tolist() for ends in search._starts(problem)] == [[4, 8], [6, 11]]
+
+
+def test_a_descent_ends_where_new_cuts_gain_nothing_and_not_before(monkeypatch):
+    """Fifty splits that each take less than the one before, then as long: thirty more are timed."""
+    monkeypatch.setattr(search, "_least_near", lambda state, ends: ends + 1)
+    timed = list[int]()
+
+    def take(ends):
+        timed.append(int(ends[0]))
+        return max(100.0 - timed[-1], 50.0)
+
+    search._descend(SimpleNamespace(late=False, take=take, tell=lambda: None), np.array([0]))
+    assert timed == list(range(1, 50 + search.STALE + 1))
+
+
+@pytest.mark.parametrize("name", ["zb-1p", "1f1b", "zb-v"])
+def test_a_peak_counts_what_waits_for_w_apart(name):
+    """States, microbatches before I and those between I and W take 100, 10 and 3 bytes a layer, op by op."""
+    chunks = 2 if name == "zb-v" else 1
+    schedule = make(name, 3, chunks, 5)
+    S, count = schedule.n_stages, np.tile(np.arange(8), (schedule.n_stages, 1))
+    costs = Costs(np.ones((4, S)))
+    problem = replace(SplitProblem(schedule, costs, costs, np.ones(7)), sizes=Sizes(100 * count, 10 * count, 3 * count))
+    ends = list_ends(7, S, 0)[:, ::9]
+    for split, peak in zip(np.diff(ends, axis=0, prepend=0, append=7).T, problem.peaks(ends), strict=True):
+        most = 0
+        for device in range(3):
+            states = held = sum(100 * split[s] for s in range(S) if schedule.placement.devices[0, s] == device)
+            for op in range(*schedule.offsets[device : device + 2].tolist()):
+                kind, layers = schedule.kind[op], split[schedule.stage[op]]
+                held += {Kind.F: 10, Kind.I: 3 - 10, Kind.W: -3, Kind.B: 0}[kind] * layers
+                most = max(most, held)
+                held -= 10 * layers if kind == Kind.B else 0
+            assert held == states
+        assert peak == most

@@ -20,7 +20,14 @@ from ppsim.workload.hardware.hardware import Kind, Machine, read_machine
 from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.bounds import bound_candidates, layer_times, least_on_kinds, least_share, list_candidates
+from ppsim.workload.plans.bounds import (
+    bound_candidates,
+    layer_times,
+    least_longest,
+    least_on_kinds,
+    least_share,
+    list_candidates,
+)
 from ppsim.workload.plans.by_speed import layout_of, split_by_speed
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
@@ -272,6 +279,16 @@ def test_no_split_over_unlike_devices_beats_the_bound(microbatches, backwards):
     alike = np.full((2, 1, 5), 0.5)
     fraction = 0.5 + 0.5 * backwards
     assert least_on_kinds(alike, microbatches, True, backwards) == pytest.approx(least_share(5, microbatches, fraction))
+
+
+@pytest.mark.parametrize("least", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_way_to_divide_layers_leaves_less_on_the_device_with_most(seed, least):
+    """Seven layers over three devices that hold unlike amounts, at least one or two on each: every way is tried."""
+    each = np.random.default_rng(seed).uniform(0, 1, (7, 3)).cumsum(axis=0) * np.array([[1.0, 4.0, 9.0]])
+    ways = [np.diff((0, *cuts, 7)) for cuts in combinations(range(1, 7), 2)]
+    held = [max(each[count - 1, device] for device, count in enumerate(way)) for way in ways if min(way) >= least]
+    assert least_longest(each, least) == min(held)
 
 
 @pytest.mark.parametrize(("seed", "microbatches"), [(3, 1), (4, 3), (5, 32), (6, 2)])

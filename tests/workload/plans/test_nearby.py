@@ -124,6 +124,8 @@ def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
 def test_what_no_run_was_seen_of_is_named():
     found = Nearby(runs(0.1))
     assert unseen(found, setting(), False) == []
+    two = Nearby(found.published, runs(0.1, gpu=read_gpu("b200")))
+    assert unseen(two, setting(), False) == []
     assert unseen(found, setting(software="torchtitan"), False) == ["the software torchtitan"]
     said = unseen(found, setting(gpu=read_gpu("mi300x")), True)
     assert said == ["the GPU mi300x", "a mixture of experts on cdna3 chips"]
