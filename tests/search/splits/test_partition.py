@@ -454,8 +454,8 @@ def test_a_stage_costs_what_it_has_besides_and_its_weight_of_layers():
     assert costs.time[:4].tolist() == [[7.0, 3.0]] * 4
     assert costs.pair is not None
     assert costs.pair.tolist() == [14.0, 7.0]
-    for part in ({"base": replace(base, pair=None)}, {"rate": replace(rate, pair=None)}):
-        assert replace(problem, **part).costs_at(np.array([3.0, 1.0])).pair is None
+    for part in (replace(problem, base=replace(base, pair=None)), replace(problem, rate=replace(rate, pair=None))):
+        assert part.costs_at(np.array([3.0, 1.0])).pair is None
 
 
 def test_the_second_split_to_start_from_is_even_with_what_the_stages_have_besides():
@@ -475,7 +475,8 @@ def test_a_descent_ends_where_new_cuts_gain_nothing_and_not_before(monkeypatch):
         timed.append(int(ends[0]))
         return max(100.0 - timed[-1], 50.0)
 
-    search._descend(SimpleNamespace(late=False, take=take, tell=lambda: None), np.array([0]))
+    state: Any = SimpleNamespace(late=False, take=take, tell=lambda: None)
+    search._descend(state, np.array([0]))
     assert timed == list(range(1, 50 + search.STALE + 1))
 
 

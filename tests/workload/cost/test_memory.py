@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -446,6 +447,20 @@ def test_evening_out_recomputes_no_layer_too_many():
     assert all(0 <= count <= 10 for count in chunks)
     alone = Parallel(tp=8, dp=2, microbatches=4)
     assert even_out(model, alone) == (0,)  # one device is the least itself
+
+
+@pytest.mark.parametrize(("devices", "start"), [(2, [13, 1, 1, 1]), (4, [1, 1, 1, 1, 1, 1, 1, 17]), (4, [3] * 8)])
+def test_no_layer_of_the_worst_device_moves_with_gain(devices, start):
+    """From any stage of it to any of another device, with two chunks on each."""
+    model = replace(read_model("llama3-8b"), layers=sum(start))
+    parallel = Parallel(tp=4, pp=devices, vp=2, microbatches=8)
+    found = even_layers(model, parallel, build_layout(start, devices)).layers
+    held = device_memory(model, parallel, build_layout(list(found), devices)).total
+    of_worst = [stage % devices == held.argmax() for stage in range(2 * devices)]
+    for source, target in itertools.product(range(2 * devices), repeat=2):
+        if of_worst[source] and not of_worst[target] and found[source] > 1:
+            layers = [count - (stage == source) + (stage == target) for stage, count in enumerate(found)]
+            assert device_memory(model, parallel, build_layout(layers, devices)).total.max() > held.max() - 1e3
 
 
 def test_layers_move_with_embedding_and_output_where_they_are():

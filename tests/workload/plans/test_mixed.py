@@ -31,7 +31,7 @@ from ppsim.workload.plans.bounds import (
 from ppsim.workload.plans.by_speed import layout_of, split_by_speed
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
-from ppsim.workload.plans.task import Found, Task, usable_bytes
+from ppsim.workload.plans.task import HELD, Found, Task, usable_bytes
 from tests.commands import invoke
 
 HEAD = 'schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nlink = "nvlink4"\n[inter]\nlink = "ib-400"\n'
@@ -190,6 +190,18 @@ def test_no_group_has_ranks_on_both_kinds():
     wide = replace(AXES, tp=(1, 2, 4, 8), cp=(1, 2, 4))
     for candidate in list_candidates(task_of(TWO, tp=wide.tp, cp=wide.cp)):
         assert candidate.group.tp * candidate.group.cp in (1, 2, 4)
+
+
+def test_a_device_without_room_for_a_layer_leaves_a_plan_out_however_much_others_have():
+    """Half of the nodes hold nothing that trains; those of the other kind alone would hold all layers."""
+    axes = {"tp": (2,), "pp": (2,), "schedules": ("1f1b",), "layouts": BY_SPEED, "recompute": ("none",)}
+    small = replace(TWO.kinds[1].machine, gpu=replace(TWO.kinds[1].machine.gpu, memory_gib=2))
+    for kind, fits in ((TWO.kinds[1].machine, True), (small, False)):
+        task = task_of(replace(TWO, kinds=(TWO.kinds[0], Kind(kind, 4))), **axes)
+        found, candidates = Found(), list(list_candidates(task))
+        bounds = bound_candidates(task, candidates, found)
+        assert candidates
+        assert (len(bounds), found.counts[HELD]) == ((len(candidates), 0) if fits else (0, len(candidates)))
 
 
 @pytest.mark.sampled(6)
