@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ppsim.core.builder import B, F, Queue, stream
+from ppsim.core.builder import F, Queue, stream
 from ppsim.core.ops import Packed
 from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
 
@@ -27,10 +27,7 @@ def gpipe(shape: Shape) -> Iterator[Packed]:
     """
     for device in range(shape.devices):
         order = stream(device, shape.microbatches)
-        q = Queue(forward=order, backward=order)
-        q.repeat(shape.microbatches, F)
-        q.repeat(shape.microbatches, B)
-        yield q.build()
+        yield Queue(forward=order, backward=order).take_turns(shape.microbatches).build()
 
 
 @schedule(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.core.builder import B, F, Queue
+from ppsim.core.builder import Queue
 from ppsim.core.ops import Packed, pack
 from ppsim.schedules.registry import Shape, schedule
 
@@ -28,7 +28,4 @@ def looped_bfs(shape: Shape) -> Iterator[Packed]:
     chunk, microbatch = np.divmod(np.arange(shape.chunks * shape.microbatches), shape.microbatches)
     for device in range(shape.devices):
         order = pack(chunk * shape.devices + device, microbatch)
-        q = Queue(forward=order, backward=order[::-1])
-        q.repeat(len(order), F)
-        q.repeat(len(order), B)
-        yield q.build()
+        yield Queue(forward=order, backward=order[::-1]).take_turns(len(order)).build()

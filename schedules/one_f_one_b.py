@@ -155,8 +155,7 @@ def _queue(device: int, microbatches: int, warm_up: int) -> Packed:
 @lru_cache(maxsize=1)  # of many devices most warm up alike
 def _order(microbatches: int, warm_up: int) -> Packed:
     order = stream(0, microbatches)
-    q = Queue(forward=order, backward=order)
-    return q.take_turns(warm_up).build()
+    return Queue(forward=order, backward=order).take_turns(warm_up).build()
 
 
 def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatches: int) -> Packed:

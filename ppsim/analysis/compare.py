@@ -41,7 +41,7 @@ class Row:
         """A number of the run; not a number where the schedule does not apply."""
         if self.metrics is None or self.timeline is None:
             return float("nan")
-        return column.of(self.metrics, shape_of(self.timeline.schedule))
+        return column.value(self.metrics, shape_of(self.timeline.schedule))
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:

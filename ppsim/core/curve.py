@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.columns import reduce_rows
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -26,21 +28,14 @@ class Curve:
     @property
     def peak(self) -> NDArray[np.float64]:
         """Shape (P,), the largest value of each device."""
-        return self._extreme(np.maximum)
+        return reduce_rows(np.maximum, self.value, self.offsets)
 
     @property
     def least(self) -> NDArray[np.float64]:
         """Shape (P,), the smallest value of each device from its first step on."""
-        return self._extreme(np.minimum)
+        return reduce_rows(np.minimum, self.value, self.offsets)
 
     def divided(self, by: float, unit: str) -> Curve:
         """The same in another unit."""
         host = self.host and self.host.divided(by, unit)
         return replace(self, unit=unit, value=self.value / by, host=host)
-
-    def _extreme(self, which: np.ufunc) -> NDArray[np.float64]:
-        found = np.zeros(len(self.offsets) - 1)
-        filled = np.flatnonzero(np.diff(self.offsets))
-        if len(filled):
-            found[filled] = which.reduceat(self.value, self.offsets[filled])
-        return found

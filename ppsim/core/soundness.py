@@ -73,7 +73,7 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
             np.array_equal(getattr(queues, key).take(compute_ops), getattr(compute, key))
             for key in ("kind", "stage", "microbatch")
         )
-        and np.array_equal(_seconds(queues.pair, compute_ops), _seconds(compute.pair, None)),
+        and np.array_equal(np.searchsorted(compute_ops, queues.second_of_pairs), compute.second_of_pairs),
         f"{name}: the lowered queues hold other ops than the schedule",
     )
     _refuse_unless(_integers(batch, 1) and len(batch) == n, f"{name}: batch is not one whole number for each op")
@@ -146,12 +146,6 @@ def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
     )
 
 
-def _seconds(pair: Integers, compute_ops: Integers | None) -> Integers:
-    """List the second ops of pairs, counted among all ops or among those that compute."""
-    second = np.flatnonzero(pair != NONE)[1::2]
-    return second if compute_ops is None else np.searchsorted(compute_ops, second)
-
-
 def _prove_exempt(name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any) -> None:
     """Prove a range where ops of some kinds have none of it."""
     if len(column) and _largest(column) >= high:
@@ -175,10 +169,7 @@ def _prove_pairs(name: str, queues: Queues) -> None:
     second, inner = couples[:, 1], queues.offsets[1:-1]
     across = second[np.minimum(np.searchsorted(second, inner), len(second) - 1)] == inner
     _refuse_unless(not across.any(), f"{name}: a pair spans two devices")
-    _refuse_unless(
-        bool(_COMPUTES[queues.kind[paired]].all()),
-        f"{name}: an op of a pair does not compute",
-    )
+    _refuse_unless(bool(_COMPUTES[queues.kind[paired]].all()), f"{name}: an op of a pair does not compute")
 
 
 def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:

@@ -32,16 +32,16 @@ def shape_line(schedule: Schedule) -> str:
 
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """The numbers of one run on one line."""
-    return "  ".join([name, *(f"{c.heading} {c.text(c.of(metrics, shape), unit)}" for c in columns_of("line"))])
+    return "  ".join([name, *(f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in columns_of("line"))])
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
     """The numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
     rows = (
-        (c.heading, c.text(c.of(metrics, shape), timeline.unit), c.note_on(metrics, shape))
+        (c.heading, c.text(c.value(metrics, shape), timeline.unit), c.note_on(metrics, shape))
         for c in columns_of("summary")
-        if not isnan(c.of(metrics, shape))
+        if not isnan(c.value(metrics, shape))
     )
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
 

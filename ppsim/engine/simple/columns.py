@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Where a number is shown: the result line, the summary and the JSON of a run, the table of compare, the metrics of
 # sweep, the JSON rows of both, and the cards and the table of a page.
 PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards", "page"})
+ON_PAGES = frozenset({"rows", "page"})
 
 ATTAINED = 1e-9  # a gap that only rounding leaves
 
@@ -55,7 +56,7 @@ class Column:
     narrow: str  # the same on two lines, for tables; ``{unit}`` becomes the unit of times
     meaning: str  # its definition in a few words
     form: str  # ``time``, ``share`` or ``count``
-    of: Callable[[Metrics, Shape], float]  # its value
+    of: Callable[[Metrics, Shape], float] | None = None  # its value, where that is not the metric of its key
     # what to say beside it instead of the meaning, from the run's other numbers and its unit of times
     note: Callable[[Metrics, Shape], str] | None = None
     places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
@@ -65,6 +66,10 @@ class Column:
     def name(self) -> str:
         """Its name for ``sweep --metric``."""
         return self.metric or self.key
+
+    def value(self, metrics: Metrics, shape: Shape) -> float:
+        """The number of a run."""
+        return self.of(metrics, shape) if self.of else getattr(metrics, self.key)
 
     def text(self, value: float, unit: str = "") -> str:
         """Write a value: a time with its unit, a share in percent."""
@@ -78,7 +83,7 @@ class Column:
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
         """The value in JSON: per device where it is measured per device."""
-        return getattr(metrics, self.key) if hasattr(metrics, self.key) else self.of(metrics, shape)
+        return getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
 
 
 def peak_share(metrics: Metrics, shape: Shape) -> float:
@@ -114,33 +119,16 @@ COLUMNS = (
         lambda metrics, shape: metrics.makespan / shape.microbatches,
         places=frozenset({"sweep"}),
     ),
-    Column(
-        "makespan",
-        "makespan",
-        "makespan\n{unit}",
-        "end of the last op",
-        "time",
-        lambda metrics, _: metrics.makespan,
-        note=_ideal,
-    ),
-    Column(
-        "ideal",
-        "ideal",
-        "ideal\n{unit}",
-        "the work of the busiest device",
-        "time",
-        lambda metrics, _: metrics.ideal,
-        places=frozenset({"rows", "page"}),
-    ),
+    Column("makespan", "makespan", "makespan\n{unit}", "end of the last op", "time", note=_ideal),
+    Column("ideal", "ideal", "ideal\n{unit}", "the work of the busiest device", "time", places=ON_PAGES),
     Column(
         "bound",
         "bound",
         "bound\n{unit}",
         "a time that no order of the same ops in the same memory beats",
         "time",
-        lambda metrics, _: metrics.bound,
         note=_bound,
-        places=frozenset({"summary", "run", "rows", "cards", "page"}),
+        places=ON_PAGES | {"summary", "run", "cards"},
     ),
     Column(
         "gap",
@@ -148,24 +136,15 @@ COLUMNS = (
         "gap to\nbound",
         "share of the makespan above the bound, which no order of the same ops in the same memory beats",
         "share",
-        lambda metrics, _: metrics.gap,
         places=frozenset({"compare", "sweep", "rows"}),
     ),
-    Column(
-        "bubble_rate",
-        "bubble_rate",
-        "bubble_\nrate",
-        "idle share of the iteration",
-        "share",
-        lambda metrics, _: metrics.bubble_rate,
-    ),
+    Column("bubble_rate", "bubble_rate", "bubble_\nrate", "idle share of the iteration", "share"),
     Column(
         "bubble_over_ideal",
         "bubble_over_ideal",
         "bubble_\nover_ideal",
         "(makespan - ideal) / ideal",
         "share",
-        lambda metrics, _: metrics.bubble_over_ideal,
         places=PLACES - {"cards"},
     ),
     Column(
@@ -174,7 +153,6 @@ COLUMNS = (
         "bubble_\nrate_span",
         "(span - ideal) / span, span = longest first start to last end",
         "share",
-        lambda metrics, _: metrics.bubble_rate_span,
         places=PLACES - {"cards"},
     ),
     Column(
@@ -185,7 +163,7 @@ COLUMNS = (
         "count",
         lambda metrics, _: float(metrics.peak_activations.max(initial=0)),
         note=_peaks,
-        places=frozenset({"line", "summary", "rows", "cards", "page"}),
+        places=ON_PAGES | {"line", "summary", "cards"},
     ),
     Column(
         "peak_activations_share",
@@ -194,7 +172,7 @@ COLUMNS = (
         "peak activations in microbatches of a device's 1/P share of the model",
         "count",
         peak_share,
-        places=frozenset({"compare", "sweep", "rows", "page"}),
+        places=ON_PAGES | {"compare", "sweep"},
         metric="peak",
     ),
     Column(
@@ -203,8 +181,7 @@ COLUMNS = (
         "P2P\nsends",
         "activations and gradients between devices",
         "count",
-        lambda metrics, _: metrics.messages,
-        places=frozenset({"summary", "compare", "rows", "cards", "page"}),
+        places=ON_PAGES | {"summary", "compare", "cards"},
     ),
 )
 

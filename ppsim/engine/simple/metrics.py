@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.columns import reduce_rows
 from ppsim.core.lanes import lanes_of
 from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
@@ -63,7 +64,7 @@ def measure(timeline: Timeline) -> Metrics:
         busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
         peak = _peaks_by_time(timeline)
     else:
-        busy, peak = _per_device(np.add, duration, schedule), peak_activations(schedule)
+        busy, peak = reduce_rows(np.add, duration, schedule.offsets), peak_activations(schedule)
     return metrics_of(timeline.makespan, span_of(timeline), busy, peak, int(schedule.crosses.sum()))
 
 
@@ -73,7 +74,7 @@ def span_of(timeline: Timeline) -> float:
     if schedule.has_lanes:
         computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
         start, end = np.where(computes, start, np.inf), np.where(computes, end, -np.inf)
-    first, last = _per_device(np.minimum, start, schedule), _per_device(np.maximum, end, schedule)
+    first, last = reduce_rows(np.minimum, start, schedule.offsets), reduce_rows(np.maximum, end, schedule.offsets)
     return float((last - first).max(initial=0.0))
 
 
@@ -81,7 +82,7 @@ def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
     """Most activations on each device at one time."""
     schedule, change = timeline.schedule, timeline.schedule.activation_changes().astype(np.int64)
     held = np.cumsum(change[order_by_time(timeline, change)])
-    return _per_device(np.maximum, held, schedule) - np.concatenate(([0], held))[schedule.offsets[:-1]]
+    return reduce_rows(np.maximum, held, schedule.offsets) - np.concatenate(([0], held))[schedule.offsets[:-1]]
 
 
 def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]:
@@ -127,15 +128,7 @@ def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.i
     held = np.cumsum(delta, dtype=np.int32)
     first = schedule.offsets[:-1]
     before = np.where(first > 0, held.take(first - 1, mode="clip"), 0) if len(held) else np.int32(0)
-    return (_per_device(np.maximum, held, schedule) - before).astype(np.int64)
-
-
-def _per_device(reduce: np.ufunc, values: NDArray[Any], schedule: Schedule) -> NDArray[Any]:
-    result = np.zeros(schedule.n_devices, values.dtype)
-    filled = np.flatnonzero(np.diff(schedule.offsets))
-    if len(filled):
-        result[filled] = reduce.reduceat(values, schedule.offsets[filled])
-    return result
+    return (reduce_rows(np.maximum, held, schedule.offsets) - before).astype(np.int64)
 
 
 def _ratio(part: float, whole: float) -> float:

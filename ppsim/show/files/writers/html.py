@@ -335,7 +335,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
     """Every column's value as it is written, and what to say beside it."""
     shape = columns.shape_of(schedule)
     return {
-        column.key: {"text": column.text(column.of(metrics, shape), unit), "note": column.note_on(metrics, shape)}
+        column.key: {"text": column.text(column.value(metrics, shape), unit), "note": column.note_on(metrics, shape)}
         for column in columns.COLUMNS
         if column.places & PLACES
     }
