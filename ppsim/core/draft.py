@@ -114,19 +114,10 @@ class Draft(Columns):
         """Make a draft from a schedule, lowered or not: one row per device, one cell per op or pair."""
         cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
-        return cls(
-            source or schedule.name,
-            schedule.offsets,
-            schedule.kind,
-            schedule.stage,
-            schedule.microbatch,
-            schedule.pair,
-            schedule.device + 1,
-            (cells - first[schedule.device] + 1).astype(np.int32),
-            name=schedule.name,
-            n_slices=schedule.n_slices,
-            partly=schedule.partly,
-        )
+        same = ("name", "offsets", "kind", "stage", "microbatch", "pair", "n_slices", "partly")
+        alike: dict[str, Any] = {name: getattr(schedule, name) for name in same}
+        cell = (cells - first[schedule.device] + 1).astype(np.int32)
+        return cls(source or schedule.name, row=schedule.device + 1, cell=cell, **alike)
 
     @property
     def n_devices(self) -> int:
@@ -256,18 +247,11 @@ class Draft(Columns):
 
     def _only(self, keep: NDArray[np.bool_]) -> Schedule:
         place = np.cumsum(keep, dtype=np.int32) - 1
-        return Schedule(
-            self.name or "custom",
-            self.placement,
-            self.n_microbatches,
-            np.concatenate([[0], np.cumsum(keep)])[self.offsets],
-            self.kind[keep],
-            self.stage[keep],
-            self.microbatch[keep],
-            np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep],
-            self.n_slices,
-            partly=self.partly,
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[keep] for name in ("kind", "stage", "microbatch")}
+        columns["offsets"] = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
+        columns["pair"] = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep]
+        columns |= {"n_slices": self.n_slices, "partly": self.partly}
+        return Schedule(self.name or "custom", self.placement, self.n_microbatches, **columns)
 
     def cells(self) -> Iterator[list[str]]:
         """Yield each device's queue in torch's text form."""

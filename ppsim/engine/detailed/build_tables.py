@@ -38,14 +38,6 @@ class Paths(NamedTuple):
     of_route: Ints  # shape (routes,), the path of each route, -1 for none
 
 
-class Channels(NamedTuple):
-    """The channels of the sends and of the receives of each route, -1 for none, and their number."""
-
-    send: Ints
-    receive: Ints
-    number: int
-
-
 def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Network) -> tuple[Tables, Bandwidth]:
     """Build the kernel's tables before anything has run."""
     schedule, mode, host = lowered.schedule, network.mode, network.host
@@ -54,7 +46,7 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
     of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(routes.boundaries, 0))
     size = np.resize(of_boundary, len(routes.source))  # bytes of a message on each route
     paths = _find_paths(lowered, network, routes, size)
-    channels = _find_channels(network, routes, schedule.n_devices)
+    *channels, number = _find_channels(network, routes, schedule.n_devices)
     tables = Tables(
         ops=OpTable(
             kind=schedule.kind,
@@ -77,9 +69,9 @@ def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Ne
             send_end=_make_unknown(messages),
             arrive=_make_unknown(messages),
         ),
-        routes=_build_routes(network, routes, size, paths.of_route, channels),
+        routes=_build_routes(network, routes, size, paths.of_route, *channels),
         devices=_build_devices(schedule, float(host.preamble)),
-        channels=_build_channels(channels.number, n),
+        channels=_build_channels(number, n),
         work=_build_work(schedule.n_devices, 2 * messages),
         actions=_find_actions(network),
         is_receive=mask(RECEIVES),
@@ -97,7 +89,7 @@ def _make_unknown(n: int) -> Floats:
     return np.full(n, -1.0)
 
 
-def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, channels: Channels) -> RouteTable:
+def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, send: Ints, receive: Ints) -> RouteTable:
     beta = links(network.beta, routes.source, routes.target)
     return RouteTable(
         delay=links(network.alpha, routes.source, routes.target) + np.where(path < 0, size / beta, 0.0),
@@ -106,8 +98,8 @@ def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, ch
         source=routes.source,
         target=routes.target,
         path=path,
-        send_channel=channels.send,
-        receive_channel=channels.receive,
+        send_channel=send,
+        receive_channel=receive,
     )
 
 
@@ -139,18 +131,18 @@ def _find_durations(lowered: Lowered, matching: Matching, costs: Costs, network:
     return duration
 
 
-def _find_channels(network: Network, routes: Routes, devices: int) -> Channels:
-    """Return the channels of each route; none where messages do not queue."""
+def _find_channels(network: Network, routes: Routes, devices: int) -> tuple[Ints, Ints, int]:
+    """The channels of the sends and receives of each route, and their number; -1 where messages do not queue."""
     none = np.full(len(routes.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":
-        return Channels(none, none, 0)
+        return none, none, 0
     send, receive = routes.source.astype(np.int64), routes.target.astype(np.int64)
     if network.channel != "group":
         send, receive = send * devices + receive, receive * devices + send
     if network.channel == "direction":
         send, receive = 2 * send, 2 * receive + 1
     named, number = np.unique(np.concatenate([send, receive]), return_inverse=True)
-    return Channels(number[: len(send)], number[len(send) :], len(named))
+    return number[: len(send)], number[len(send) :], len(named)
 
 
 def _find_paths(lowered: Lowered, network: Network, routes: Routes, size: Floats) -> Paths:

@@ -25,15 +25,6 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Waits:
-    """The waits: ``op`` passes once the device of ``other`` has reached step ``until``."""
-
-    op: Ints
-    other: Ints
-    until: Ints
-
-
-@dataclass(frozen=True)
 class Stuck:
     """Queues in deadlock."""
 
@@ -76,7 +67,7 @@ def find_deadlock(draft: Draft, messages: ExpectedMessages, modes: Sequence[str]
 
     def run(mode: str) -> Stuck | None:
         step = _steps(draft, batched=mode == "batched")
-        passed, links = _run(draft, step, _waits(draft, messages, step, mode))
+        passed, links = _run(draft, step, *_waits(draft, messages, step, mode))
         return Stuck(mode, passed, links) if links else None
 
     asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
@@ -117,14 +108,15 @@ def _steps(draft: Draft, batched: bool) -> Ints:
     return np.cumsum(~joined) - 1
 
 
-def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> Waits:
-    """Find the waits; a send matches a receive by its place in the order of messages, not by its label.
+def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> tuple[Ints, Ints, Ints]:
+    """Find the waits: ops, those that they wait for, and the step that the device of each must have reached by then.
 
-    Without comm ops an op waits until the one it needs is done. An overlapped receive is waited for by the op that
-    needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
+    A send matches a receive by its place in the order of messages, not by its label. Without comm ops an op waits
+    until the one it needs is done. An overlapped receive is waited for by the op that needs it, an overlapped send by
+    its WAIT. Else both sides of a message wait for each other.
     """
     if not mode:
-        return Waits(messages.consumer, messages.producer, step[messages.producer] + 1)
+        return messages.consumer, messages.producer, step[messages.producer] + 1
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent], messages.receive[received]
     if mode == "overlap":
@@ -134,16 +126,17 @@ def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> W
         other = np.concatenate([send, receive[waits]])
     else:
         op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
-    return Waits(op, other, step[other])
+    return op, other, step[other]
 
 
-def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[int, int, int]]]:
+def _run(draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints) -> tuple[int, dict[int, tuple[int, int, int]]]:
     """Run every queue as far as possible; return the number of steps passed and the links of :class:`Stuck`."""
     first_op = np.flatnonzero(np.diff(step, prepend=-1))
     offsets = np.searchsorted(first_op, draft.offsets).tolist()
-    order = np.argsort(step[waits.op], kind="stable")
-    begin = np.searchsorted(step[waits.op][order], np.arange(len(first_op) + 1)).tolist()
-    until, on = waits.until[order].tolist(), draft.device[waits.other][order].tolist()
+    order = np.argsort(step[op], kind="stable")
+    op, other = op[order], other[order]
+    begin = np.searchsorted(step[op], np.arange(len(first_op) + 1)).tolist()
+    least, on = until[order].tolist(), draft.device[other].tolist()
     at_step: list[int] = offsets[:-1]
     waiters: list[list[int]] = [[] for _ in at_step]
     blocked: dict[int, int] = {}
@@ -155,7 +148,7 @@ def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[i
         stop = offsets[device + 1]
         while now < stop:
             at_step[device] = now
-            unmet = next((w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < until[w]), -1)
+            unmet = next((w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < least[w]), -1)
             if unmet >= 0:
                 blocked[device] = unmet
                 waiters[on[unmet]].append(device)
@@ -167,6 +160,5 @@ def _run(draft: Draft, step: Ints, waits: Waits) -> tuple[int, dict[int, tuple[i
             waiters[device] = []
     links = {}
     for device, wait in blocked.items():
-        other = on[wait]
-        links[device] = int(waits.op[order[wait]]), int(waits.other[order[wait]]), int(first_op[at_step[other]])
+        links[device] = int(op[wait]), int(other[wait]), int(first_op[at_step[on[wait]]])
     return sum(at_step), links

@@ -31,18 +31,13 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
     """Devices, stages and microbatches that are missing or too many, and ops on other devices than expected."""
     computes = draft.computes
     counts = (
-        ("device", "devices", draft.n_devices, expected.devices, set(np.unique(draft.device).tolist())),
-        ("stage", "stages", draft.n_stages, expected.stages, set(np.unique(draft.stage[computes]).tolist())),
-        (
-            "microbatch",
-            "microbatches",
-            draft.n_microbatches,
-            expected.microbatches,
-            set(np.unique(draft.microbatch[computes]).tolist()),
-        ),
+        ("device", "devices", "devices", draft.n_devices, draft.device),
+        ("stage", "stages", "stages", draft.n_stages, draft.stage[computes]),
+        ("microbatch", "microbatches", "mb", draft.n_microbatches, draft.microbatch[computes]),
     )
     found = False
-    for noun, nouns, count, wanted, there in counts:
+    for noun, nouns, option, count, numbers in counts:
+        there, wanted = set(np.unique(numbers).tolist()), getattr(expected, nouns)
         if wanted is None:
             continue
         missing = wanted - sum(0 <= number < wanted for number in there)
@@ -55,14 +50,13 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
         elif count > wanted:
             found = True
             text = f"the file has {count} {nouns}, and {wanted} are expected"
-            yield Fault("placement", text, f"--{_OPTION[noun]} {count}")
+            yield Fault("placement", text, f"--{option} {count}")
     if expected.schedule is not None and not found:
         yield from _strays(draft, expected.schedule)
 
 
 SHOWN = 8  # numbers that are missing
 _HINT = "look for a row, or a device's file, that was left out"
-_OPTION = {"device": "devices", "stage": "stages", "microbatch": "mb"}
 
 
 def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:

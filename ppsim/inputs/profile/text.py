@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.inputs.profile.costs import layer_line, message_ms
 from ppsim.inputs.profile.line_fit import relative_errors
-from ppsim.inputs.profile.profile import KINDS, PATTERNS, Fit, Message, OpTime, Profile
+from ppsim.inputs.profile.profile import KINDS, PATTERNS, Activation, Fit, Message, OpTime, Profile, StageSize
 
 ALIKE = 1.05  # ratio of two times that is no change
 NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
@@ -99,15 +99,15 @@ def lines(profile: Profile) -> Iterator[str]:
     if "split_over_full" in found:
         yield f"I + W take {found['split_over_full']:.2f} x B"
     for held in profile.activation:
-        sizes = (held.after_f_bytes, held.after_i_bytes, held.after_w_bytes)
-        bytes_held = ", ".join(f"{size / 2**20:.2f} MiB after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
         part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
-        yield f"activations of a microbatch, {part}: {bytes_held}"
+        yield f"activations of a microbatch, {part}: {_held(held, lambda size: f'{size / 2**20:.2f} MiB')}"
     for row in profile.stage:
-        sizes = (row.after_f_bytes, row.after_i_bytes, row.after_w_bytes)
-        held_bytes = ", ".join(f"{format_size(size)} after {kind}" for size, kind in zip(sizes, "FIW", strict=True))
         sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
-        yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {held_bytes}{sends}"
+        yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {_held(row, format_size)}{sends}"
+
+
+def _held(row: Activation | StageSize, write: Callable[[int], str]) -> str:
+    return ", ".join(f"{write(getattr(row, f'after_{kind.lower()}_bytes'))} after {kind}" for kind in "FIW")
 
 
 def fit_lines(profile: Profile) -> Iterator[str]:
