@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
-from ppsim.search.orders.copies import fit_order, walk, write_in_turns
+from ppsim.search.orders.copies import CHOICES, fit_order, walk, write_in_turns
 from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.optimize import Outcome, optimize
 from ppsim.search.orders.solver import solve
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
+from ppsim.search.rules.room import make_room
 from tests.search.orders.brute import Tiny, best_of_all
 from tests.search.originals import SAMPLED, compute_queues, costs_named
 
@@ -131,6 +133,50 @@ def test_never_worse_than_the_originals_in_the_memory_of_each_device():
 @pytest.mark.slow
 def test_never_worse_than_many_originals_in_the_memory_of_each_device():
     fit_originals(SAMPLED[::4])
+
+
+@pytest.mark.parametrize(("cap", "out", "back"), [(1, 5, 2), (1.5, 0, 2), (1.5, 0.5, 0.5), (2.5, 0, 5)])
+@pytest.mark.parametrize(("name", "devices", "chunks"), [("1f1b", 3, 1), ("zb-v", 2, 2)])
+def test_an_order_without_room_for_what_comes_back_is_left_out(name, devices, chunks, cap, out, back):
+    """Where nothing can leave for an activation that is needed now, no order is written that would wait forever."""
+    for microbatches in (2, 3, 4):
+        order = generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
+        others = {kind: np.full(order.n_stages, float(t)) for kind, t in ((Kind.OFFLOAD, out), (Kind.RELOAD, back))}
+        prices = replace(costs_for(order), others=others)
+        problem = Problem(order.placement, microbatches, prices, cap * chunks, 0.5, "makespan", offload=True)
+        for choice in CHOICES:
+            for timeline in make_room(order, prices, problem.caps, problem.changes, choice):
+                assert (timeline.schedule.kind == Kind.OFFLOAD).sum() == (timeline.schedule.kind == Kind.RELOAD).sum()
+
+
+def test_a_change_moves_an_op_either_way_past_all_but_its_own():
+    """W of eight microbatches may go anywhere; none of a cell passes the next of it."""
+    cells = [int(pack(0, m)) for m in range(8)]
+    several, moved = [cell | Kind.W for cell in cells], set[bool]()
+    for seed in range(200):
+        found = copies._change(list(several), random.Random(seed))
+        if found is None:  # past an end of the queue
+            continue
+        assert sorted(found) == several
+        moved |= {found.index(op) > n for n, op in enumerate(several) if abs(found.index(op) - n) > 1}
+    assert moved == {True, False}
+    for kinds in ((Kind.I, Kind.W), (Kind.OFFLOAD, Kind.RELOAD), (Kind.RELOAD, Kind.B)):
+        pair = [cells[3] | kind for kind in kinds]
+        assert {copies._change(list(pair), random.Random(seed)) for seed in range(50)} == {None}
+
+
+def test_of_what_a_solvers_starts_say_the_fastest_that_fits_is_read(monkeypatch):
+    """Copies may be issued early or late: an order that holds too much is no answer, however fast."""
+    problem = problem_of("linear", Tiny((0, 1), 3, (1, 1, 1, 1, 1), (2, 2), 2, 1, False))
+    order = compute_queues("1f1b", 2, 1, 3, 0)
+    made = sorted(fit_order(problem, order), key=lambda each: each.makespan)
+    fast, slow = made[0].schedule, evaluate(problem, write_in_turns(problem, (Kind.B,)), "").schedule
+    assert evaluate(problem, slow, "").makespan > made[0].makespan
+    assert not fits(problem, order)
+    monkeypatch.setattr(CopyModel, "_write", lambda model, value: iter([order, slow, fast, slow, order]))
+    model = object.__new__(CopyModel)
+    model.problem = problem
+    assert model.read(int) is fast
 
 
 def test_walks_fit_and_are_as_they_say():

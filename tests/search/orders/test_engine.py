@@ -8,12 +8,12 @@ import pytest
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.schedules import generate
-from ppsim.search.orders import anneal_kernel
+from ppsim.search.orders import anneal_kernel, engine
 from ppsim.search.orders.engine import search
-from ppsim.search.orders.improve import cost_of, make_walk
+from ppsim.search.orders.improve import Member, cost_of, make_walk
 from ppsim.search.problem import Problem, Solution, evaluate, fits
 from ppsim.search.rules.order_kernel import Orders
-from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.orders import make_orders, read_orders, write_one_by_one, write_schedule
 from tests.search.orders.prices import costs
 from tests.search.orders.published import read_caps, read_v_caps
 
@@ -118,3 +118,21 @@ def test_a_search_without_time_has_a_schedule_by_rules_too():
     problem = Problem(place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5)
     best = find(problem, time_limit=0, grace=60)
     assert best.origin == "list scheduling"
+
+
+def test_walks_go_on_until_the_bound_is_attained(monkeypatch):
+    """A round without gain does not end them, one that comes to the optimum does: 24 on four devices."""
+    problem, rounds = Problem(place("linear", 4, 4), 8, costs(4), 7), list[int]()
+    best = find(problem, bound=24, time_limit=5)
+    queues = read_orders(best.schedule)
+
+    def walked(*_: object):
+        for number, found in enumerate((None, Member(queues, "walk", best.span), None)):
+            rounds.append(number)
+            yield found
+
+    slow = Member(write_one_by_one(problem), "one by one", 99.0)
+    monkeypatch.setattr(engine, "collect", lambda *_: iter([slow]))
+    monkeypatch.setattr(engine, "improve", walked)
+    assert find(problem, bound=24).span == 24
+    assert rounds == [0, 1]

@@ -47,6 +47,21 @@ def test_the_first_device_warms_up_to_its_limit(limit):
         assert ran == ["00000001", "00000101", "00010101", "01010101"]
 
 
+@pytest.mark.parametrize(("gap", "ran"), [(2.5, [0]), (2.625, [4, 0]), (4.0, [4, 0]), (8.5, [4, 0])])
+def test_one_more_w_runs_where_a_bubble_would_grow_and_not_where_it_is_as_long(gap, ran):
+    """Device 1 idles 2 before the first I that reaches it, at 5, and 2.5 more make it as idle as any; a W takes 4."""
+    P, M, time = 2, 3, np.ones((6, 2))
+    time[4:] = 4.0
+    limits, none = np.full(P, 9.0), np.zeros((6, P))
+    tables = zbv._tables(time, np.zeros((P, P)), np.full(P, -1.0), M, limits, none)
+    for kind, device in ((0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1), (0, 0)):
+        zbv_kernel.run(tables, kind, device)
+    assert (tables.now[1], tables.bubble[1], tables.length[1]) == (6, 2, 3)
+    tables.end[1], tables.most[0] = 6 + gap, 4.5  # the second F of device 0, and the longest bubble
+    zbv_kernel.run_after_w(tables, 0, 1, True, -1.0)
+    assert tables.order[6 * M + 3 : 6 * M + tables.length[1]].tolist() == ran
+
+
 def test_a_slow_device_takes_longer_for_every_type():
     """Stages 0 and 3 on device 0, 1 and 2 on device 1, which is half as fast."""
     time = np.arange(16.0).reshape(4, 4)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.errors import InputError
-from ppsim.workload.layout.layout import build_layout, nearest_layout, read_layout
+from ppsim.workload.layout.layout import MOST_STAGES, build_layout, nearest_layout, read_layout
 from ppsim.workload.layout.text import format_content, parse_content
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "layouts" / "megatron.json").read_text())
@@ -195,3 +195,11 @@ def test_layers_per_stage_make_a_layout():
     for wrong in ([], [-1, 2]):
         with pytest.raises(InputError, match="layers per stage"):
             build_layout(wrong, 1)
+
+
+def test_a_hint_is_searched_for_up_to_so_many_stages():
+    """Of a layout without its loss; for one stage more none is."""
+    for stages, hint in ((MOST_STAGES, "'Et|(t|)*998tL'"), (MOST_STAGES + 1, "")):
+        with pytest.raises(InputError) as refused:
+            read_layout("E" + "t|" * (stages - 1) + "t", stages)
+        assert refused.value.hint == hint
