@@ -40,10 +40,6 @@ class StepTimes:
         )
         return cls(job.end - job.start, job.transfer, np.maximum(job.between_end - begun, 0.0))
 
-    def __getitem__(self, at: tuple[object, ...] | object) -> StepTimes:
-        """Select steps, or steps and replicas, of all parts alike."""
-        return StepTimes(self.ops[at], self.transfer[at], self.between[at])  # type: ignore[index]
-
 
 def time_steps(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
     """Compute how long each step takes, shape (N,) (Deadlock: the schedule cannot finish)."""

@@ -31,14 +31,10 @@ MOST_FAULTS = 10_000  # that one of the checks lists
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The faults and warnings of a check.
+    """The faults and warnings of a check."""
 
-    Attributes:
-        faults: why the schedule is invalid; none for a valid one.
-        warnings: what goes wrong under an option of the runtime that is off by default.
-    """
-
-    faults: list[Fault]
+    faults: list[Fault]  # why the schedule is invalid; none for a valid one
+    # what goes wrong under an option of the runtime that is off by default
     warnings: list[Fault] = field(default_factory=list)
 
     @property

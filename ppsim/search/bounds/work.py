@@ -43,11 +43,6 @@ class Work:
     longest: float  # the longest time that one microbatch takes alone, from its first F to its last op
 
     @cached_property
-    def device(self) -> NDArray[np.int32]:
-        """The device of each row."""
-        return self.placement.devices
-
-    @cached_property
     def begin(self) -> Floats:
         """Least time from the first stage's start to the start of each F, of one microbatch."""
         return np.cumsum(self.sent[0] + _shifted(self.forward, 1), axis=1)

@@ -225,20 +225,18 @@ class _Bubbles:
             what = f"{task.schedule.n_microbatches:,} microbatches are too many to place in {len(self.begin):,} bubbles"
             raise InputError(what, "fewer --mb")
 
-    def latest(self, until: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
-        """Take the latest place that ends by then, of any device or only one; return device and start."""
-        start = np.minimum(self.end, until[self.device]) - time[self.device]
-        fits = (start >= self.begin) & ((self.device == only) | (only is None))
-        return self._take(np.where(fits, -start, np.inf), start, time)
+    def take(self, kind: Kind, limit: Floats, time: Floats, only: int | None) -> tuple[int, float]:
+        """Take the latest place for EF that ends by the limit, the earliest for EB from it on; return device and start.
 
-    def earliest(self, since: Floats, time: Floats, only: int | None = None) -> tuple[int, float]:
-        """Take the earliest place that begins then or later, of any device or only one; return device and start."""
-        start = np.maximum(self.begin, since[self.device])
-        fits = (start + time[self.device] <= self.end) & ((self.device == only) | (only is None))
-        return self._take(np.where(fits, start, np.inf), start, time)
-
-    def _take(self, price: Floats, start: Floats, time: Floats) -> tuple[int, float]:
-        """Take the cheapest place; of equal ones that of the device with the fewest ops of the encoder."""
+        Of any device or only one; of equal places that of the device with the fewest ops of the encoder.
+        """
+        if kind == Kind.EF:
+            start = np.minimum(self.end, limit[self.device]) - time[self.device]
+            fits, price = start >= self.begin, -start
+        else:
+            start = np.maximum(self.begin, limit[self.device])
+            fits, price = start + time[self.device] <= self.end, start
+        price = np.where(fits & ((self.device == only) | (only is None)), price, np.inf)
         cheapest = np.flatnonzero(price <= price.min() + self.near)
         gap = cheapest[np.argmin(self.taken[self.device[cheapest]])]
         device, at, until = int(self.device[gap]), float(start[gap]), self.end[gap]
@@ -261,11 +259,8 @@ def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
     for kind, own in ((Kind.EF, early), (Kind.EB, ~early), (Kind.EB, early), (Kind.EF, ~early)):
         turn = first[::-1] if kind == Kind.EF else ends[: len(ends) * task.backwards]
         for m in turn[own[turn]].tolist():
-            time, only = task.time(kind, m), device.get(m)
-            if kind == Kind.EF:
-                device[m], start = bubbles.latest(task.needed(m), time, only)
-            else:
-                device[m], start = bubbles.earliest(task.ready(m), time, only)
+            limit = task.needed(m) if kind == Kind.EF else task.ready(m)
+            device[m], start = bubbles.take(kind, limit, task.time(kind, m), device.get(m))
             placed.append(_Placed(kind, m, device[m], start))
     return placed
 
