@@ -114,8 +114,10 @@ def _without_fonts() -> str:
 
 def entry_section(entry: FigureEntry) -> str:
     """A figure's part of the index: heading, what to see, picture or link, command."""
-    drawn = f'<img alt="{entry.alt}" src="{entry.file}" width="100%">'
-    picture = drawn if entry.file.endswith(PICTURES) else f"[{entry.file}]({entry.file})"
+    page = None if entry.file.endswith(PICTURES) else entry.file  # of which a photograph is shown, where it has words
+    source = f"readme/{Path(page).stem}.png" if page else entry.file
+    drawn = f'<img alt="{entry.alt}" src="{source}" width="100%">'
+    picture = f'<a href="{page}">{drawn if entry.alt else page}</a>' if page else drawn
     output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
     return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n    {entry.line}{output}\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.gallery.refresh import GALLERY
 
-PAGES = ("page", "plan")
+PAGES = ("page", "plan", "why")
 SIZE = (1280, 800)
 
 
@@ -22,14 +22,14 @@ def main() -> int:
 
 
 def _photograph(page: Path, target: Path) -> None:
-    """A page of the gallery as a browser shows it, half as large."""
+    """A page of the gallery as a browser shows it, two thirds as large."""
     import subprocess
 
     from tests.pages import BROWSER, QUIET
 
     with tempfile.TemporaryDirectory() as profile:
-        flags = [f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--force-device-scale-factor=0.5"]
-        flags += [f"--window-size={SIZE[0]},{SIZE[1]}", f"--screenshot={target}"]
+        flags = [f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--force-device-scale-factor=0.67"]
+        flags += [f"--window-size={SIZE[0]},{SIZE[1]}", "--hide-scrollbars", f"--screenshot={target}"]
         subprocess.run([str(BROWSER), *QUIET, *flags, page.as_uri()], capture_output=True, timeout=60, check=True)
 
 

@@ -26,7 +26,10 @@ def draw(folder: Path, figures: tuple[FigureEntry, ...], *costs: str) -> None:
     head, first, rest = index.read_text().partition("\n## ")
     begin, _, schedules = head.partition("\n    ppsim gallery")
     schedules = schedules.partition("\n")[2]
-    made = f"{begin}\n    {COMMAND}\n\nPictures: {links_to(sections)}.\n{schedules}"
+    contents = f"Pictures: {links_to(sections)}.\n{schedules}"
+    made = (
+        f"{begin}\n    {COMMAND}\n\n<details><summary>All pictures and schedules</summary>\n\n{contents}\n</details>\n"
+    )
     index.write_text("\n".join([made, *sections]) + f"{first}{rest}")
 
 

@@ -23,7 +23,7 @@ def test_every_schedule_has_its_pictures_and_its_words():
         assert f'"{family.name}-costs.svg"' in INDEX, family.name
     figures = read_figures(str(GALLERY / "figures.toml"))
     assert INDEX.count("\n## ") == len(families()) + len(figures)
-    named = set(re.findall(r'(?:\]\(|src=")([^)/#"]+)', INDEX))
+    named = set(re.findall(r'(?:\]\(|src="|href=")([^)/#"]+)[)"]', INDEX))
     drawn = {path.name for path in GALLERY.iterdir() if path.suffix in (".svg", ".png", ".gif", ".html")}
     assert drawn - named == {"growth.svg"}
     assert named <= drawn
@@ -60,12 +60,12 @@ def test_what_differs_is_said(listed):
     refresh.draw(Path("again"), listed)
     assert differing(Path("g"), Path("again")) == []
     text = Path("g/README.md").read_text()
-    assert "Pictures: [A](#a), [B](#b).\n\nSchedules: [ZB-1P](#zb-1p).\n\n## A\n" in text
+    assert "Pictures: [A](#a), [B](#b).\n\nSchedules: [ZB-1P](#zb-1p).\n\n</details>\n\n## A\n" in text
     assert (
         '## A\n\nSee.\n\n<img alt="Words" src="a.svg" width="100%">\n\n    ppsim run gpipe --stages 2 --mb 2 -o a.svg\n'
         in text
     )
-    assert "[b.json](b.json)" in text
+    assert '<a href="b.json">b.json</a>' in text
     Path("g/a.svg").unlink()
     Path("g/zb-1p.svg").write_text("<svg/>")
     assert differing(Path("g"), Path("again")) == ["a.svg: missing", "zb-1p.svg: changed"]

@@ -164,7 +164,10 @@ def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_p
             browser.run(f"document.querySelectorAll('#plans tbody tr')[{place}].click()")
             said = f"Timeline of 4 devices, {format_number(simulate(schedule, costs).makespan / 1e3)} s"
             browser.wait(f"document.getElementById('run-of').textContent.startsWith({said!r})")
-            sent = sum(sent_bytes(found.task.model, found.task.machine, parallel, schedule, layout).values())
+            by_kind = sent_bytes(found.task.model, found.task.machine, parallel, schedule, layout)
+            sent = sum(by_kind.values())
+            lines = browser.run("[...document.querySelectorAll('#lines path[d^=M]')].map(line => line.dataset.line)")
+            assert set(lines) == {f"{kind}{side}" for kind, both in by_kind.items() for side in (0, 1) if both[side]}
             told = browser.run("[...document.querySelectorAll('.sent')].map(line => line.textContent)")
             assert [re.sub(r" [\d.,]+ GiB", "", line) for line in told] == ["inside its node", "between nodes"]
             amounts = [float(re.sub(r"[^\d.]", "", line)) for line in told]

@@ -134,7 +134,9 @@ async function showRun(place) {
   if (place !== chosen) return;
   $('run-of').innerHTML = timeline + (DATA.perNode ? ranksOf(plans[place]) + sentOf(place) : ''); // none of nodes of unequal sizes
   drawRun();
-  if (DATA.perNode) followRanks(plans[place]);
+  if (!DATA.perNode) return;
+  followRanks(plans[place]);
+  drawLines();
 }
 
 /** The options that leave a search this plan alone. */
@@ -192,7 +194,7 @@ async function start() {
   const memory = plans.map(plan => plan.memory);
   Object.assign($('cap'), { min: Math.min(...memory), max: DATA.cap, value: DATA.cap });
   $('cap').oninput = draw;
-  addEventListener('resize', () => { draw(); drawRun(); });
+  addEventListener('resize', () => { draw(); drawRun(); drawLines(); });
   chosen = plans.find(plan => plan.rank === 1).place;
   followTheme(setTheme);
   root.dataset.state = 'drawn';

@@ -161,21 +161,70 @@ function ranksOf(plan) {
   }).join('');
   const boxes = Array.from({ length: Math.min(nodes, MOST_NODES) }, (_, at) => `<div><span class="muted">node ${at}</span><div>${node(at)}</div></div>`);
   const rest = nodes > MOST_NODES ? ` (the first ${MOST_NODES} of ${nodes.toLocaleString('en-US')} nodes)` : '';
-  return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrows pick one" aria-describedby="picked">${boxes.join('')}</div>`
+  return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrows pick one" aria-describedby="picked">${boxes.join('')}<svg id="lines" aria-hidden="true"></svg></div>`
     + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or pick it by arrows, for its groups.</p>';
 }
 
-/** What a GPU sends in a step, on average of all, over the links inside its node and over those between nodes. */
+/** What a GPU sends in a step, on average, over the links inside its node and over those between nodes: names of the map's lines. */
 function sentOf(place) {
   const sent = DATA.sent[place];
   if (!sent) return '';
-  const sides = ['inside its node', 'between nodes'].map((where, side) => {
-    const amounts = Object.fromEntries(Object.entries(sent).map(([name, both]) => [name, both[side]]));
-    return { where, amounts, sum: Object.values(amounts).reduce((sum, amount) => sum + amount, 0) };
+  const entry = (side, { key, name, colour }) => sent[key]?.[side] > 0
+    ? `<li><button type="button" data-line="${escapeText(key + side)}">${swatch(fill(colour))}${name} ${gib(sent[key][side])}</button></li>` : '';
+  return '<h3>What a GPU sends in a step, on average: the thicker the line the more, inside nodes and between them each on a scale</h3>' + ['inside its node', 'between nodes'].map((where, side) =>
+    `<p class="sent">${where} ${gib(Object.values(sent).reduce((sum, both) => sum + both[side], 0))}</p><ul>${DATA.groups.map(of => entry(side, of)).join('')}</ul>`).join('');
+}
+
+/** Lines from each GPU to the next of its groups, below their row, and from node to node; inside and between each on a scale. */
+function drawLines() {
+  const plan = plans[chosen];
+  const sent = DATA.sent[chosen];
+  const map = $('ranks');
+  if (!sent || !map) return;
+  const { tp, cp, ep = 1, pp, dp } = plan;
+  const { inner, placeOf } = layoutOf(plan);
+  const replicas = [dp, DATA.pipelineFirst ? inner * pp : inner];
+  const groups = { tp: [[tp, 1]], cp: [[cp, tp]], ep: [[ep, 1]], pp: [[pp, DATA.pipelineFirst ? inner : inner * dp]], dp: [[cp, tp], replicas] };
+  const wide = (key, side) => 1 + 6 * sent[key][side] / Math.max(...Object.values(sent).map(both => both[side]));
+  const kinds = side => DATA.groups.filter(({ key }) => groups[key] && sent[key]?.[side] > 0);
+  map.style.setProperty('--under', `${kinds(0).reduce((high, { key }) => high + wide(key, 0) + 2, 2)}px`);
+  const room = Math.floor($('run-of').clientWidth / (map.firstChild.offsetWidth + 22));
+  map.style.setProperty('--columns', 2 ** Math.floor(Math.log2(Math.max(1, room)))); // on paper too
+  const gpu = [...map.querySelectorAll('[data-rank]')];
+  const middle = ({ offsetLeft, offsetWidth }) => offsetLeft + offsetWidth / 2;
+  const foot = ({ offsetTop, offsetHeight }) => offsetTop + offsetHeight;
+  const within = (a, b, low) => foot(a) === foot(b) ? `M${middle(a)} ${foot(a) + low}H${middle(b)}` : `M${middle(a)} ${foot(a) + low}L${middle(b)} ${b.offsetTop}`;
+  const between = (a, b, right) => {
+    const [x, to, low] = [middle(a) + right, middle(b) + right, foot(a)];
+    if (a.nextSibling === b && b.offsetLeft > x) return `M${a.offsetLeft + a.offsetWidth} ${low - 26 + right / 3}H${b.offsetLeft}`;
+    if (a.offsetTop === b.offsetTop) return `M${x} ${low}C${x} ${low + 26} ${to} ${low + 26} ${to} ${low}`;
+    const side = a.offsetLeft + a.offsetWidth;
+    if (x === to && a.nextSibling !== b) return `M${side} ${low - 16}C${side + 60} ${low} ${side + 60} ${b.offsetTop + 20} ${side} ${b.offsetTop + 36}`;
+    return `M${x} ${low}C${x} ${low + 30} ${to} ${b.offsetTop - 30} ${to} ${b.offsetTop}`;
+  };
+  const parts = [0, 1].flatMap(side => {
+    let along = side ? -30 : 3;
+    return kinds(side).map(({ key, colour }) => {
+      const width = wide(key, side);
+      const ways = new Set();
+      const join = (rank, next) => {
+        const [a, b] = [rank, next].map(at => Math.floor(at / DATA.perNode));
+        if (next > rank && next < gpu.length && a === b && !side) ways.add(within(gpu[rank], gpu[next], along + width / 2));
+        if (next > rank && next < gpu.length && a !== b && side) ways.add(between(map.children[a], map.children[b], along));
+      };
+      for (const [size, stride] of groups[key])
+        for (let rank = 0; rank < gpu.length; rank++) if (Math.floor(rank / stride) % size < size - 1) join(rank, rank + stride);
+      // Where a pipeline has two replicas a stage is on a device and on its mirror.
+      if (!ways.size) for (let rank = 0; rank < gpu.length; rank++) join(rank, rank + (pp - 1 - 2 * placeOf(rank)[0]) * groups.pp[0][1]);
+      along += side ? 14 : width + 2;
+      const said = `${key}: a GPU sends ${gib(sent[key][side])} a step ${side ? 'between nodes' : 'inside its node'}`;
+      return `<path data-line="${key}${side}" d="${[...ways].join('')}" stroke="${fill(colour)}" stroke-width="${width.toFixed(1)}"><title>${said}</title></path>`;
+    });
   });
-  const most = Math.max(...sides.map(({ sum }) => sum));
-  return '<h3>What a GPU sends in a step, on average</h3>' + sides.map(({ where, amounts, sum }) =>
-    `<p class="sent"><span>${where} ${gib(sum)}</span></p>${sum ? bar(amounts, DATA.groups, most) + listOf(amounts, DATA.groups, 'GiB') : ''}`).join('');
+  $('lines').innerHTML = parts.join('');
+  const near = name => () => { for (const line of $('lines').children) line.style.opacity = !name || line.dataset.line === name ? 1 : 0.12; };
+  for (const item of document.querySelectorAll('[data-line]'))
+    Object.assign(item, { onpointerenter: near(item.dataset.line), onfocus: near(item.dataset.line), onpointerleave: near(), onblur: near() });
 }
 
 const LINES = { tp: 'solid', cp: 'double', dp: 'dashed', pp: 'dotted' }; // as plan.css outlines them
