@@ -94,6 +94,17 @@ def test_a_gpu_without_bf16_trains_in_fp16():
     assert replace(read_gpu("h100"), tflops=Tflops(fp16=1)).sixteen == "fp16"
 
 
+@pytest.mark.parametrize("value", [-1.0, 5e-324, 1e-10, 1e10, 1e300])
+@pytest.mark.parametrize("name", ["memory_gib", "hbm_gb_per_s", "host_gb_per_s", "watts"])
+def test_a_gpu_has_numbers_that_can_be_counted_with(name, value):
+    """Powers of them and bytes in a GiB overflow no float; a power of 0 is one that is not known."""
+    with pytest.raises(ValueError, match=f"{name} must be more than 0 and 1e\\+09 at most, got"):
+        replace(read_gpu("h100"), **{name: value})
+    with pytest.raises(ValueError, match="fp8 must be more than 0 and"):
+        Tflops(bf16=1, fp8=value)
+    assert replace(read_gpu("h100"), watts=0.0).watts == 0
+
+
 def test_a_slow_network_is_seen_in_a_plan():
     """Over one 25 Gb/s card for eight GPUs Llama 3 8B no longer scales as over InfiniBand."""
     model, parallel = read_model("llama3-8b", 4096), Parallel(dp=64, microbatches=1)

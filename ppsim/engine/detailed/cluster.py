@@ -275,9 +275,9 @@ def _count(row: object, *keys: str) -> None:
 
 def _positive(row: object, *keys: str) -> None:
     for key in keys:
-        if (value := getattr(row, key)) is not None and value < (least := 1 / LONGEST):
-            least *= value > 0
-            raise Refused(key, f"must be more than {least:g}, got {value:g}; without it there is no limit")
+        if (value := getattr(row, key)) is not None and not 1 / LONGEST <= value <= LONGEST:
+            what = "more than 0" if value <= 0 else f"{1 / LONGEST:g} to {LONGEST:g}"
+            raise Refused(key, f"must be {what}, got {value:g}; without it there is no limit")
 
 
 def network_from_options(

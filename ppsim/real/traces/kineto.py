@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.base.source import name_of
 from ppsim.errors import InputError
@@ -134,12 +135,17 @@ def _times(action: Action, arrivals: Mapping[Action, object], epoch: float) -> t
 
 def _common_steps(devices: Sequence[Steps]) -> list[list[int]]:
     """Match the steps of all devices by the time of their start: the number of each on every device."""
-    begins = [held.times[:, 0].min(axis=1) for held in devices]
-    matched = []
-    for number, step in enumerate(devices[0].times):
-        length = step[2].max() - step[0].min()
-        nearest = [int(np.argmin(np.abs(begin - begins[0][number]))) for begin in begins]
-        apart = [abs(begin[k] - begins[0][number]) for begin, k in zip(begins, nearest, strict=True)]
-        if max(apart) <= length:
-            matched.append(nearest)
-    return matched
+    begins, first = [held.times[:, 0].min(axis=1) for held in devices], devices[0].times
+    nearest = np.stack([_nearest(begin, begins[0]) for begin in begins])
+    apart = np.max([abs(begin[near] - begins[0]) for begin, near in zip(begins, nearest, strict=True)], axis=0)
+    found: list[list[int]] = nearest.T[apart <= first[:, 2].max(axis=1) - begins[0]].tolist()
+    return found
+
+
+def _nearest(begins: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The number of the beginning that is nearest to each time, the first of several."""
+    order = np.argsort(begins, kind="stable")
+    ordered = begins[order]
+    after = np.minimum(np.searchsorted(ordered, times), len(ordered) - 1)
+    before, after = ordered[np.maximum(after - 1, 0)], ordered[after]
+    return order[np.searchsorted(ordered, np.where(times - before <= np.abs(after - times), before, after))]

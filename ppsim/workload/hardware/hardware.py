@@ -25,6 +25,15 @@ EXAMPLE = "memory_gib, hbm_gb_per_s and a table [tflops]"
 UNITS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "fp32": "bf16"}
 
 
+MOST = 1e9  # of a GPU's numbers; none but 0 is below its inverse
+
+
+def _refuse_beyond(row: object, *names: str) -> None:
+    for name in names:
+        if not 1 / MOST <= (value := getattr(row, name)) <= MOST:
+            raise Refused(name, f"must be more than 0 and {MOST:g} at most, got {value:g}")
+
+
 @dataclass(frozen=True)
 class Tflops:
     """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks it."""
@@ -35,9 +44,8 @@ class Tflops:
     fp4: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("bf16", "fp16", "fp8", "fp4"):
-            if getattr(self, name) < 0 or (name == "bf16" and max(self.bf16, self.fp16) == 0):
-                raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
+        named = [name for name in ("bf16", "fp16", "fp8", "fp4") if getattr(self, name)]
+        _refuse_beyond(self, *named, *([] if {"bf16", "fp16"} & {*named} else ["bf16"]))
 
 
 @dataclass(frozen=True)
@@ -69,11 +77,9 @@ class Gpu:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("memory_gib", "hbm_gb_per_s", "host_gb_per_s", "multiprocessors"):
-            if getattr(self, name) <= 0:
-                raise Refused(name, f"must be more than 0, got {getattr(self, name):g}")
-        if self.watts < 0:
-            raise Refused("watts", f"must be 0 or more, got {self.watts:g}")
+        _refuse_beyond(self, "memory_gib", "hbm_gb_per_s", "host_gb_per_s", "multiprocessors")
+        if self.watts:
+            _refuse_beyond(self, "watts")
         if self.host not in ("x86", "grace"):
             raise Refused("host", f"must be x86 or grace, got {self.host!r}")
 

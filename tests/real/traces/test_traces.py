@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ppsim.base.source import read_text
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read
+from ppsim.real.traces import kineto
 from ppsim.real.traces.read import read_run, shows_run
 from ppsim.real.traces.torch_trace import parse_trace, profile_of
 from ppsim.schedules import generate
@@ -268,3 +271,9 @@ def test_a_profile_without_a_pipelines_marks_says_which_have_them_and_the_way_ou
             read_run([str(source)])
         assert shows_run(str(path))
         assert "ppsim.record" in raised.value.hint
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.lists(st.integers(-3, 12), min_size=1, max_size=8))
+def test_the_nearest_step_is_the_first_of_those_that_begin_as_near(begins, times):
+    begins, times = np.array(begins) / 2, np.array(times) / 2
+    assert kineto._nearest(begins, times).tolist() == np.abs(begins[:, None] - times).argmin(axis=0).tolist()
