@@ -7,8 +7,7 @@ from typing import Any
 from ppsim.core.schedule import Schedule
 from ppsim.errors import PpsimError
 from ppsim.schedules._load import family_of, split_chunks
-from ppsim.schedules._nearest import flag
-from ppsim.schedules.registry import Family, Shape, families
+from ppsim.schedules.registry import Family, Shape, families, flag
 
 MOST_CHUNKS = 8
 # Trying a shape runs it: shapes with more ops than this are left out.

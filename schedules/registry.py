@@ -7,9 +7,9 @@ keyword ``costs``; :func:`generate` makes them, from unit times or by the functi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import combinations, islice, product
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules._nearest import flag, nearest
+
+FLAGS = {"microbatches": "--mb"}
+REACH = 64
+Works = Callable[[dict[str, Any]], bool]
 
 
 @dataclass(frozen=True)
@@ -239,11 +242,11 @@ def shape_for(
     return shape
 
 
-def _suggest(family: Family, given: Mapping[str, Any], works: Callable[[dict[str, Any]], bool]) -> str:
+def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
     """Write the nearest numbers that work, with the schedule's own chunks where nothing else does."""
-    if (found := nearest(given, works)) or given.get("chunks") in (None, family.chunks):
+    if (found := _nearest(given, works)) or given.get("chunks") in (None, family.chunks):
         return found
-    one = nearest({**given, "chunks": family.chunks}, works).partition(" or ")[0]
+    one = _nearest({**given, "chunks": family.chunks}, works).partition(" or ")[0]
     return f"{flag('chunks')} {family.chunks} {one}" if one else ""
 
 
@@ -288,3 +291,37 @@ def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9,]", "", name.lower().replace("+", "plus"))  # a comma is between two names
+
+
+def flag(name: str) -> str:
+    """Spell an argument of ``generate`` as the command line does."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _nearest(given: Mapping[str, Any], works: Works) -> str:
+    """Write flags that make ``given`` work: for each number the nearest below and above, or else two numbers at once.
+
+    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Empty if nothing near works.
+    """
+    numbers = {name: value for name, value in given.items() if isinstance(value, int)}
+    single = []
+    for name, now in numbers.items():
+        fits = [x for x in _around(now, numbers) if works({**given, name: x})]
+        below, above = next((x for x in fits if x < now), None), next((x for x in fits if x > now), None)
+        single += [f"{flag(name)} {x}" for x in (below, above) if x is not None]
+    return " or ".join(single) or next(_both(given, numbers, works), "")
+
+
+def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> Iterator[str]:
+    for one, other in combinations(numbers, 2):
+        for x, y in product(_around(numbers[one], numbers), _around(numbers[other], numbers)):
+            if works({**given, one: x, other: y}):
+                yield f"{flag(one)} {x} {flag(other)} {y}"
+
+
+def _around(now: int, numbers: dict[str, int]) -> list[int]:
+    """List numbers to try in place of one, nearest first: its neighbours, and multiples of all numbers and halves."""
+    parts = {part for number in numbers.values() for part in (number, number // 2) if part}
+    tries = {part * times for part in parts for times in (1, 2, 4, now // part, now // part + 1)}
+    tries.update(range(now - REACH, now + REACH + 1))
+    return sorted((x for x in tries if x > 0 and x != now), key=lambda x: (abs(x - now), x))

@@ -194,10 +194,7 @@ def _changes(after_i: float) -> NDArray[np.float64]:
 
 
 def held_at_most(
-    schedule: Schedule,
-    after_i: float = 1.0,
-    amounts: NDArray[np.int64] | None = None,
-    timeline: Timeline | None = None,
+    schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None, timeline: Timeline | None = None
 ) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, shape (devices,).
 

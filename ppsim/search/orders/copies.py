@@ -50,13 +50,7 @@ Queue = list[int]
 
 
 def search_copies(
-    problem: Problem,
-    seeds: Iterable[Schedule],
-    *,
-    seed: int,
-    time_limit: float,
-    bound: float,
-    report: Report,
+    problem: Problem, seeds: Iterable[Schedule], *, seed: int, time_limit: float, bound: float, report: Report
 ) -> Solution | None:
     """Search for the best schedule that fits a problem whose activations may be copied to the host.
 
