@@ -53,7 +53,7 @@ def costs_from(
     return Costs(time=time, comm=message_ms(profile), pair=measured, unit="ms")
 
 
-def message_ms(profile: Profile, size: int | None = None, pattern: str = "early") -> float:
+def message_ms(profile: Profile, size: int | None = None) -> float:
     """Determine the latency of a message of ``size`` bytes, by default the profile's activations; 0 without any.
 
     Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the fitted line
@@ -61,7 +61,7 @@ def message_ms(profile: Profile, size: int | None = None, pattern: str = "early"
     one size was measured, a smaller message takes as long and a larger one longer in proportion: one size does not
     tell latency from bandwidth, and no message is cheaper than this.
     """
-    found = [m for m in profile.message if m.pattern == pattern and m.link in LINKS]
+    found = [m for m in profile.message if m.pattern == "early" and m.link in LINKS]
     found = found or [m for m in profile.message if m.pattern == "ping-pong" and m.link in LINKS]
     if not found:
         return 0.0

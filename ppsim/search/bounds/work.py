@@ -74,10 +74,7 @@ def _shifted(values: Floats, by: int) -> Floats:
 def work_of(schedule: Schedule, costs: Costs) -> Work | None:
     """Collect the work of a schedule's ops; None where it does not run every stage once on every microbatch."""
     placement, M = schedule.placement, schedule.n_microbatches
-    if not schedule.only_computes or not len(schedule):
-        return None
-    kinds = _kinds(schedule)
-    if kinds is None:
+    if not schedule.only_computes or not len(schedule) or (kinds := _kinds(schedule)) is None:
         return None
     count = _counts(schedule)
     if count is None or (count.sum(axis=0) != M).any():

@@ -310,22 +310,21 @@ def solve(
     *,
     time_limit: float = 60.0,
     seed: int = 0,
-    workers: int = 0,
     report: Report = lambda best, bound: None,
     model: Callable[[Any, Problem, Bounds, Solution], Solvable] | None = None,
 ) -> Proof:
     """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
 
-    The limit is in seconds; ``workers`` are threads, when 0 one for a while, then as many as cores and several ways.
-    ``report`` is called with the best schedule and the bound whenever one of them is better; ``model`` makes the
-    model of a problem that :class:`Model` does not know.
+    The limit is in seconds; one thread tries for a while, then as many as cores, in several ways. ``report`` is called
+    with the best schedule and the bound whenever one of them is better; ``model`` makes the model of a problem that
+    :class:`Model` does not know.
 
     Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools is not installed.
     """
     cp = import_solver()
     run = _Run(cp, problem, best, bounds, report)
     run.until = time.monotonic() + time_limit
-    run.seed, run.workers = seed, workers
+    run.seed = seed
     with suppress(KeyboardInterrupt):  # the best so far is the answer
         if model is not None:
             run.solve(model(cp, problem, bounds, best), proves=True)
@@ -349,7 +348,7 @@ class _Run:
     def __init__(self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report) -> None:
         self.cp, self.problem, self.best, self.report = cp, problem, best, report
         self.bound = bounds.of(problem.objective)
-        self.until, self.seed, self.workers = 0.0, 0, 1
+        self.until, self.seed = 0.0, 0
 
     @property
     def proved(self) -> bool:
@@ -358,9 +357,7 @@ class _Run:
 
     def solve(self, model: Solvable, *, proves: bool) -> None:
         """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
-        if self.workers:
-            self._run(model, proves, self.workers, np.inf)
-        elif not self._run(model, proves, 1, ALONE):
+        if not self._run(model, proves, 1, ALONE):
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
