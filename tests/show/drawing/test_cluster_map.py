@@ -55,6 +55,14 @@ def test_no_picture_of_too_many_devices(monkeypatch):
     assert MOST_DEVICES > 64
 
 
+def test_a_page_of_a_cluster_is_small_though_all_its_times_differ(tmp_path):
+    """Sixteen devices of two chunks with times of their own on eight nodes: under 150 kB, map and links included."""
+    times = np.random.default_rng(1).uniform(0.9, 1.1, 32).round(4).tolist()
+    shape = {"devices": 16, "mb": 64, "unit": "ms", "tf": times, "tb": times, "cost_per": "stage"}
+    ppsim.run("interleaved", cluster=TWO_NODES, **shape).save(str(tmp_path / "x.html"))
+    assert (tmp_path / "x.html").stat().st_size < 150_000
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 def test_the_map_follows_the_time_of_the_slider_and_of_the_pointer(tmp_path):

@@ -49,6 +49,7 @@ from ppsim.show.files.page_parts import (
     compress_script,
     encode_column,
     fill_page,
+    pack_bytes,
     read_script,
     read_style,
 )
@@ -108,7 +109,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
     title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
-    below = f'<section id="below" aria-label="Where it runs">{document.below}</section>\n' if document.below else ""
+    below = '<section id="below" aria-label="Where it runs"></section>\n' if document.below else ""
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
     return fill_page(title, "report", data, script, style, controls=controls, below=below)
@@ -152,6 +153,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
+        **({"below": pack_bytes(document.below.encode())} if document.below else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
@@ -368,7 +370,7 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
         "bandwidth": use.of_bandwidth,
         "offsets": use.curve.offsets,
         "time": pack(use.curve.time),
-        "value": pack(use.curve.value.round(4)),
+        "value": pack((1000 * use.curve.value).round().astype(np.int32)),  # thousandths
     }
 
 

@@ -253,8 +253,7 @@ function savedLegend(top) {
 
 /** Save what is shown as one SVG file. */
 function save() {
-  const width = shown.width;
-  const height = shown.height + 24;
+  const [width, height] = [shown.width, shown.height + 24];
   const images = [...$('pixels').children].map(canvas => {
     const [left, top, wide, high] = ['left', 'top', 'width', 'height'].map(name => parseFloat(canvas.style[name]));
     return `<image href="${canvas.toDataURL()}" x="${left}" y="${top}" width="${wide}" height="${high}"`
@@ -265,10 +264,10 @@ function save() {
     + `<desc>${escapeText(JSON.stringify(REPORT.inputs))}</desc>`
     + `<rect width="${width}" height="${height}" fill="${themeNow().page}"/>`
     + `${images.join('')}${$('marks').innerHTML}${savedLegend(shown.height)}</svg>`;
-  const link = element('a', { download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
-  link.href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
+  const href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
+  const link = element('a', { href, download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
   link.click();
-  URL.revokeObjectURL(link.href);
+  URL.revokeObjectURL(href);
 }
 
 function listen() {

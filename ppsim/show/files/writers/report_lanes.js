@@ -87,7 +87,7 @@ const hostLine = (view, panel, geometry, dark) => curveLines(view, { ...panel, c
 /** The lane as a canvas: of every column of some pixels the share of time that a message or collective of the band is under way. */
 function lanePixels(panel, geometry, theme, view) {
   const { lane, bands } = panel.timeline;
-  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const dense = Math.min(2, devicePixelRatio || 1);
   const [width, rowPixels] = [Math.round(geometry.plotWidth * dense), Math.max(1, Math.round(panel.row * dense))];
   const canvas = element('canvas', { width, height: rowPixels * panel.timeline.devices });
   const context = canvas.getContext('2d');

@@ -6,7 +6,7 @@ const LINK_HEAD = 24;
 /** A canvas with the mean use over every pixel's time, as bars from the foot of each strip. */
 function linkPixels({ timeline }, geometry, theme) {
   const { links } = timeline;
-  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const dense = Math.min(2, devicePixelRatio || 1);
   const [width, high] = [Math.max(1, Math.round(geometry.plotWidth * dense)), Math.round(LINK_ROW * dense)];
   const [space, tall] = [Math.round(3 * dense), high - Math.round(3 * dense)];
   const canvas = element('canvas', { width, height: high * links.names.length });

@@ -72,6 +72,7 @@ async function unpackAll(timeline) {
   const { ops, curves, lane, bars, inside, links } = timeline;
   for (const table of [ops, lane, bars]) await columns(table);
   for (const curve of [...curves, ...links ? [links] : []]) await columns(curve, 'time', 'value');
+  if (links) links.value = Float64Array.from(links.value, share => share / 1000);
   if (inside) await columns(inside, 'of');
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;

@@ -58,7 +58,7 @@ function mixer(bubble) {
 
 /** A canvas with a row per device, of which a share at both edges, and a lane below, stay free; `paint(row, device)`. */
 function pixels(geometry, devices, rowHeight, gap, lane, paint) {
-  const dense = Math.min(2, window.devicePixelRatio || 1);
+  const dense = Math.min(2, devicePixelRatio || 1);
   const rowPixels = Math.max(1, Math.round(rowHeight * dense));
   const edge = Math.round(gap * rowPixels);
   const foot = rowPixels - Math.round((gap + lane) * rowPixels);
