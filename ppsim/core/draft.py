@@ -167,12 +167,6 @@ class Draft(Columns):
                 return place(name, P, S)
         return Placement("custom", P, devices[None, :])
 
-    def label(self, op: int) -> str:
-        """Return the op's text form, such as ``2F0`` or ``1UNSHARD``."""
-        microbatch = int(self.microbatch[op])
-        stage = int(self.stage[op])
-        return f"{stage if stage >= 0 else ''}{Kind(self.kind[op]).name}{microbatch if microbatch >= 0 else ''}"
-
     def place(self, op: int) -> str:
         """Return an op's place in its file, or in its queue if there is no file."""
         if not self.lines:

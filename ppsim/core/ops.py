@@ -337,6 +337,8 @@ class Columns:
 
     offsets: NDArray[np.int64]
     kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    microbatch: NDArray[np.int32]
     pair: NDArray[np.int32]
 
     def __len__(self) -> int:
@@ -385,6 +387,10 @@ class Columns:
         leads[self.second_of_pairs] = False
         return leads
 
+    def label(self, op: int) -> str:
+        """Return the op's text form (:func:`label`)."""
+        return label(self.kind[op], self.stage[op], self.microbatch[op])
+
     def members(self, op: int) -> tuple[int, ...]:
         """Return the op and, of a pair, its partner."""
         return (op,) if self.pair[op] < 0 else (op, int(self.pair[op]))
@@ -402,5 +408,5 @@ def pack(stage: NDArray[np.integer] | int, microbatch: NDArray[np.integer] | int
 
 
 def label(kind: int, stage: int, microbatch: int) -> str:
-    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage."""
-    return f"{stage if stage >= 0 else ''}{Kind(kind).name}{microbatch}"
+    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage, ``1UNSHARD`` for one of a stage."""
+    return f"{stage if stage >= 0 else ''}{Kind(kind).name}{microbatch if microbatch >= 0 else ''}"

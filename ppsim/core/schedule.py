@@ -28,7 +28,6 @@ from ppsim.core.ops import (
     Columns,
     Kind,
     Packed,
-    label,
     mask,
     pack,
 )
@@ -341,10 +340,6 @@ class Schedule(Columns):
     def queue(self, device: int) -> slice:
         """Return the slice of one device's ops."""
         return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
-
-    def label(self, op: int) -> str:
-        """Return the op's text form, such as ``2F0``."""
-        return label(self.kind[op], self.stage[op], self.microbatch[op])
 
     def __repr__(self) -> str:
         return (

@@ -19,6 +19,12 @@ def test_the_peer_of_a_message_is_the_device_on_its_other_side():
     }  # fmt: skip
 
 
+def test_an_op_of_a_stage_is_named_without_a_microbatch():
+    """In queues as in files: FSDP ops have none."""
+    schedule = lower(generate("1f1b", stages=1, microbatches=1), unshard=1, reduce_grad=True).schedule
+    assert list(map(schedule.label, range(len(schedule)))) == ["0UNSHARD", "0F0", "0B0", "0REDUCE_GRAD", "0RESHARD"]
+
+
 def test_the_peer_is_in_the_replica_of_the_op():
     """DualPipe's second replica runs the other way: a message stays in the replica that its stage belongs to."""
     queues = lower(generate("dualpipe", devices=4, microbatches=8))
