@@ -1,7 +1,7 @@
 """Atomic files: a file takes its place only when it is whole.
 
-On Linux it has no name before, so that even a killed process leaves nothing; elsewhere it has a short hidden one. A
-file that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old contents.
+Before that it has a short hidden name beside its place, which only a killed process leaves. A file that exists keeps
+its mode and owner; a symbolic link is followed; other hard links keep the old contents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Staged:
         target: the path as the user gave it.
         path: the path that it takes.
         before: the file that is at ``path``, if any.
-        name: its temporary name, known before the file exists; empty for none.
+        name: its hidden name, known before the file exists.
         out: the open file; none before it is opened.
     """
 
@@ -176,24 +176,15 @@ def _open_staged(staged: _Staged) -> IO[bytes]:
         what = f"cannot write '{staged.target}': the file is read-only"
         raise InputError(what, "chmod u+w allows it; or another name")
     mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666  # less the umask, which the system applies
-    flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
-        with suppress(OSError):  # not every file system has files without a name
-            staged.out = os.fdopen(os.open(path.parent, flags | os.O_TMPFILE, mode), "wb")
-            return staged.out
-    staged.name = _hide(path)
-    staged.out = os.fdopen(os.open(staged.name, flags | os.O_CREAT | os.O_EXCL, mode), "wb")
+    staged.name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
+    _hidden.add(staged.name)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    staged.out = os.fdopen(os.open(staged.name, flags, mode), "wb")
     return staged.out
 
 
 def _place(staged: _Staged) -> None:
     assert staged.out
-    staged.out.flush()
-    if not staged.name:
-        staged.name = _hide(staged.path)
-        number = staged.out.fileno()
-        # With a folder's descriptor Python follows the link, which is what gives the open file a name.
-        os.link(f"/proc/self/fd/{number}", staged.name, src_dir_fd=number, follow_symlinks=True)
     staged.out.close()
     if staged.before:
         with suppress(AttributeError, PermissionError):  # the file of another user then becomes the writer's
@@ -210,13 +201,6 @@ def _drop(staged: _Staged) -> None:
     if staged.name:
         Path(staged.name).unlink(missing_ok=True)
         _hidden.discard(staged.name)
-
-
-def _hide(path: Path) -> str:
-    """Choose a hidden name beside a path, and note it before its file is there."""
-    name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
-    _hidden.add(name)
-    return name
 
 
 @atexit.register

@@ -2,7 +2,6 @@
 
 import signal
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 
 import numba
@@ -11,7 +10,6 @@ import pytest
 
 from ppsim.base import compile_apart, compiled, deadline
 from ppsim.base.deadline import AGAIN_S, TimeOver, check_time, end_by, interrupt_at, seconds_left
-from tests.real.runs.cases import wait_for
 
 
 def triple(values):
@@ -83,17 +81,16 @@ def cold(monkeypatch, tmp_path):
     """A machine that has compiled nothing."""
     monkeypatch.setattr(compiled, "_loaded", {})
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compile_apart, "_compilers", [])
+    monkeypatch.setattr(compile_apart, "_compilers", {})
     for name in ("compile_within", "compile_early"):
         monkeypatch.setattr(compiled, name, getattr(compile_apart, name))
     yield tmp_path
-    for compiler in compile_apart._compilers:
-        compiler.process.kill()
-        compiler.process.wait()
-        wait_for(partial(getattr, compiler, "ended"), "the end of its listener")
-        for pipe in (compiler.process.stdin, compiler.process.stdout):
-            with suppress(BrokenPipeError):  # what was not sent
-                pipe.close()
+    for process in compile_apart._compilers.values():
+        process.kill()
+        process.wait()
+        assert process.stdin
+        with suppress(BrokenPipeError):  # what was not sent
+            process.stdin.close()
 
 
 @pytest.mark.slow
@@ -102,7 +99,7 @@ def test_cpython_runs_a_kernel_whose_machine_code_comes_too_late(cold):
     values = np.ones(2)
     with end_by(monotonic()):
         compiled.call(triple, values)
-    assert (values.tolist(), compiled._loaded, compile_apart._compilers) == ([3, 3], {}, [])
+    assert (values.tolist(), compiled._loaded, compile_apart._compilers) == ([3, 3], {}, {})
     assert list(cold.rglob("*.nb?")) == []
 
 
@@ -116,16 +113,14 @@ def test_another_process_compiles_before_a_deadline_and_this_one_loads_it(cold, 
         compiled.call(triple, values)
     assert values.tolist() == [3, 3]
     assert compiled._loaded[triple].stats.cache_hits  # type: ignore[attr-defined]
-    assert [len(compiler.done) for compiler in compile_apart._compilers] == [0, 1]
+    assert list(compile_apart._compilers) == [triple]
 
 
 @pytest.mark.slow
 def test_a_compiler_that_ends_leaves_the_work_to_this_process(cold):
-    compiler = compile_apart.Compiler()
-    compile_apart._compilers.append(compiler)
-    compiler.process.kill()
-    compiler.process.wait()
     values = np.ones(2)
+    compiled.prepare(triple, values)
+    compile_apart._compilers[triple].kill()
     with end_by(monotonic() + 500):
         compiled.call(triple, values)
     assert (values.tolist(), not compiled._loaded[triple].stats.cache_hits) == ([3, 3], True)  # type: ignore[attr-defined]

@@ -12,17 +12,17 @@ from tests.real.runs.cases import wait_for
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals and nameless files of Linux"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals as Linux has them"),
 ]
 
 # A command whose first file is half written until a signal comes; it says so by a file of its own.
 HALF_WRITTEN = """
-import io, os, sys, time
+import io, sys, time
 from pathlib import Path
 from ppsim.base import atomic_file
 from ppsim.cli import main
 
-way, said = sys.argv.pop(1), Path(sys.argv.pop(1))
+said = Path(sys.argv.pop(1))
 open_staged = atomic_file._open_staged
 
 class Half(io.BufferedWriter):
@@ -37,8 +37,6 @@ def open_half(staged):
     staged.out = Half(staged.out.detach())
     return staged.out
 
-if way == "named":
-    del os.O_TMPFILE
 atomic_file._open_staged = open_half
 main()
 """
@@ -51,22 +49,21 @@ COMMANDS = {
 }
 ENDED = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Ended by SIGTERM.", signal.SIGHUP: "Ended by SIGHUP."}
 CASES = [
-    *(("run", number, way) for number in ENDED for way in ("nameless", "named")),
-    *((command, signal.SIGTERM, "named") for command in COMMANDS if command != "run"),
+    *(("run", number) for number in ENDED),
+    *((command, signal.SIGTERM) for command in COMMANDS if command != "run"),
 ]
 
 
-@pytest.mark.parametrize(("command", "number", "way"), CASES)
-def test_a_signal_while_a_file_is_written_leaves_the_old_one_and_nothing_else(tmp_path, command, number, way):
-    """With files that have no name before they are whole, and with hidden ones where the system has no such files."""
+@pytest.mark.parametrize(("command", "number"), CASES)
+def test_a_signal_while_a_file_is_written_leaves_the_old_one_and_nothing_else(tmp_path, command, number):
     out, folder, said = tmp_path / "out", tmp_path / "temporary", tmp_path / "half"
     out.mkdir()
     folder.mkdir()
     (out / "old.trace.json").write_text("old")
-    how = ["-c", HALF_WRITTEN, way, str(said)]
+    how = ["-c", HALF_WRITTEN, str(said)]
     started = start_command(*COMMANDS[command], how=how, cwd=out, env={"TMPDIR": str(folder)})
     wait_for(lambda: said.exists() or started.poll() is not None, "a file half written")
-    assert len([path for path in out.iterdir() if path.name.startswith(".")]) == (way == "named")
+    assert len([path for path in out.iterdir() if path.name.startswith(".")]) == 1
     started.send_signal(number)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 128 + number
