@@ -3,7 +3,7 @@
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
-const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const px = place => place.toFixed(1); // pixels, to a tenth
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -19,7 +19,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
   const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
-  const right = narrow ? 44 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
+  const right = narrow ? part ? 110 : 44 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
   let top = folded ? 24 : 8;
