@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.task import Found, Task
 
 FEW = 64  # candidates of a round that new processes would not run sooner
-PICTURES = (".svg", ".png", ".pdf")
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}  # precisions whose peak is not that of 16 bits
 # Parts of a step in which one plan loses against another.
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
@@ -55,9 +54,9 @@ class PlanRequest(Request):
     """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the others lose.
 
     Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
-    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), or a page to explore
-    them (html; --front adds those with less memory), or draws: the layout of ranks (mmd, svg, png, pdf), with
-    --front time against memory, with --against published runs beside predicted ones.
+    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), a page to explore them and
+    where their ranks lie (html; --front adds those with less memory), or the layout of ranks as a flowchart (mmd), or
+    draws: with --front time against memory, with --against published runs beside predicted ones.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
@@ -140,8 +139,8 @@ class PlanRequest(Request):
                 table_suffix(f"x{suffix}")
             elif self.front:
                 check_suffix(suffix)
-            elif suffix not in (*PICTURES, ".mmd", ".html"):
-                known = " ".join(("one of", *TABLES, ".html", ".mmd", *PICTURES))
+            elif suffix not in (".mmd", ".html"):
+                known = f"{' '.join(('one of', *TABLES, '.html', '.mmd'))}; with --front a picture"
                 raise InputError(f"a plan cannot be written as {suffix}", known)
 
 
@@ -417,7 +416,7 @@ class Plans(Answer[PlanRequest]):
         return refused[0] if self.request.flags and refused and not lines else None
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: plans as a table, the ranks of the best as a flowchart or picture, or the front."""
+        """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
 
         def table(target: str, suffix: str) -> None:
             write_table(self.table, self.to_json, self.inputs, target, suffix)
@@ -434,10 +433,9 @@ class Plans(Answer[PlanRequest]):
             return tradeoff_writers(
                 points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)", page=explore
             )
-        draw = partial(self._draw_ranks, output.width)
         targets = find_targets(output, tables=True)
-        able = {".html": explore, **dict.fromkeys(TABLES, table)}
-        return [(target, partial(able.get(suffix, draw), target, suffix)) for target, suffix in targets]
+        able = {".html": explore, ".mmd": self._draw_ranks, **dict.fromkeys(TABLES, table)}
+        return [(target, partial(able[suffix], target, suffix)) for target, suffix in targets]
 
     def _page(self) -> bytes:
         """The page to explore the plans."""
@@ -588,21 +586,13 @@ class Plans(Answer[PlanRequest]):
             return refused, lines
         return refused, []
 
-    def _draw_ranks(self, width: float, target: str, suffix: str) -> None:
-        from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
+    def _draw_ranks(self, target: str, suffix: str) -> None:
+        from ppsim.workload.plans.ranks import flowchart
 
         machine = self.task.machine_of(self.found.rows[0]["layout"])
         parallel, _ = chosen(self.task, self.found.rows[0])
-        if suffix == ".mmd":
-            with open_atomically(target) as out:
-                out.write(flowchart(machine, parallel).encode())
-            return
-        from ppsim.show.drawing.ranks import draw_ranks
-
-        groups = {links.kind: (links.ranks, links.link) for links in group_links(machine, parallel)}
         with open_atomically(target) as out:
-            grid = rank_grid(parallel).reshape(parallel.dp, parallel.pp, -1)
-            draw_ranks(grid, groups, machine.nodes_of(grid), out, suffix, width=width, inputs=self.inputs)
+            out.write(flowchart(machine, parallel).encode())
 
 
 def costs_beside(task: Task, seconds: float) -> dict[str, float]:

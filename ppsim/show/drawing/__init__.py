@@ -17,7 +17,6 @@ __all__ = [
     "look",
     "notebook",
     "palette",
-    "ranks",
     "terminal",
     "terminal_marks",
     "trust",

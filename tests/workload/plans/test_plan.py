@@ -304,46 +304,6 @@ def test_a_large_flowchart_shows_the_first_three_and_the_last():
     assert "more" not in few
 
 
-def test_members_of_groups_among_ranks_left_out_have_a_bar_at_their_gap():
-    """Of tp 4 x cp 2 the second context rank is rank 4, which the picture leaves out."""
-    from io import BytesIO
-
-    from ppsim.show.drawing.palette import GROUP_COLOURS
-    from ppsim.show.drawing.ranks import draw_ranks
-
-    parallel, out = Parallel(tp=4, cp=2, pp=4, dp=2), BytesIO()
-    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
-    draw_ranks(
-        rank_grid(parallel).reshape(2, 4, 8),
-        groups,
-        np.arange(64).reshape(2, 4, 8) // 8,
-        out,
-        ".svg",
-        width=6.75,
-        inputs={},
-    )
-    drawn = out.getvalue().decode().lower()
-    bars = {kind: drawn.count(GROUP_COLOURS[kind][0].lower()) - 1 for kind in groups}  # one in the key
-    assert bars == {"tp": 4, "cp": 2, "pp": 4, "dp": 4}
-    assert "a bar at a gap" in out.getvalue().decode()
-
-
-@pytest.mark.slow
-def test_texts_of_a_large_rank_picture_stay_apart_and_inside():
-    """The 1,024 ranks of a plan in one column of a paper: names of replicas and devices, notes below."""
-    from ppsim.show.drawing.ranks import _figure
-
-    parallel = Parallel(tp=8, pp=16, dp=8)
-    groups = {links.kind: (links.ranks, links.link) for links in group_links(MACHINE, parallel)}
-    grid = rank_grid(parallel).reshape(8, 16, 8)
-    figure = _figure(grid, groups, grid // 8, 3.3)
-    figure.set_dpi(300)  # at fewer, texts are as wide as whole dots
-    figure.canvas.draw()
-    boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in figure.axes[0].texts]
-    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
-    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
-
-
 def test_launch_flags_say_what_the_plan_says():
     parallel = Parallel(
         tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
@@ -466,12 +426,11 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     assert steps[sum(tied) :] == sorted(steps[sum(tied) :])
     assert max(steps[: sum(tied)], default=0) <= min(steps) * math.exp(CLOSE[1])
     assert sum(found["outcomes"].values()) == found["candidates"]
-    written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd", "-o", "r.svg")
+    written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
     assert [float(row["step_s"]) for row in read_table("p.csv")] == steps
     assert [row["step_s"] for row in read_table("p.parquet")] == steps
     assert Path("r.mmd").read_text().startswith("flowchart LR")
-    assert "pipeline device 0" in Path("r.svg").read_text()
 
 
 def test_python_gets_the_plans_of_the_command():
