@@ -35,6 +35,9 @@ for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
     os.environ.pop(name, None)
 
+# Importing modules and collecting tests makes few circles.
+gc.set_threshold(100_000)
+
 # Small matrices: threads that wait for each other take three times the processor time of one. Read as numpy is loaded.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -69,7 +72,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
     gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear
-    gc.set_threshold(100_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:

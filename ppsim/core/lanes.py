@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NONE, MISSING = -1, -2
 Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
+_NEEDS = [kind.info.needs for kind in TIMED]
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
 _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
 
@@ -83,14 +84,15 @@ def find_inputs(schedule: Schedule) -> Inputs:
 
     A need of a result that no op makes is left out, unless its kind must have it.
     """
-    makers = {result: _makers(schedule, result) for result in Result}
     ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, or the own
     found, sent = [(ops, schedule.dependency[ops].astype(np.int64)), _gates(schedule)], [True, False]
-    for kind in TIMED:
-        ops = np.flatnonzero(schedule.kind == kind)
-        needs = kind.info.needs if len(ops) else ()
-        found += [_find(schedule, ops, need, makers[need.result]) for need in needs]
-        sent += [need.sent for need in needs]
+    makers: dict[Result, Indices] = {}
+    for code in np.unique(schedule.kind).tolist():
+        for need in _NEEDS[code]:
+            if need.result not in makers:
+                makers[need.result] = _makers(schedule, need.result)
+            found.append(_find(schedule, np.flatnonzero(schedule.kind == code), need, makers[need.result]))
+            sent.append(need.sent)
     target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
     order = np.argsort(target, kind="stable")
     message = np.repeat(sent, [len(part[0]) for part in found])

@@ -108,7 +108,7 @@ def test_alternatives_with_other_stages_are_held_to_the_same_memory():
     assert memory(*words, *found[1].split()).exit_code == 0
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "words",
     [

@@ -105,6 +105,7 @@ def test_schedules_that_the_time_does_not_reach_are_left_out_by_name():
     assert {"v-half", "v-min", "zb-v", "v-auto"} <= names <= set(said)
 
 
+@pytest.mark.slow
 def test_a_size_of_which_no_schedule_can_be_ready_in_time_is_refused_at_once():
     words = ("--devices", "1000", "--mb", "9000", "--placement", "v")
     error = call(*words, "--time-limit", "3").exception

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from ppsim.cli import group
 from ppsim.errors import PpsimError
 from ppsim.questions import write
-from tests.cases import HUNTS
+from tests.cases import EVERY, HUNTS
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -333,7 +333,7 @@ def test_an_option_alone_changes_something_or_is_refused(name, record):
     words = [record if word == RECORD else word for word in ONE_BY_ONE[name]]
     as_it_was = outcome(words)
     assert as_it_was != ("refused",)
-    idle = [option for option in options_of(words) if outcome([*words, *SAMPLES[option].split()]) == as_it_was]
+    idle = [option for option in options_of(words)[::EVERY] if outcome([*words, *SAMPLES[option].split()]) == as_it_was]
     # What the file has already; what is proved at once needs no luck and no time.
     as_stated = UNSHOWN.get(name, set()) | {"check": {"devices"}, "optimize": {"seed", "time_limit", "placement"}}.get(
         name, set()

@@ -220,6 +220,7 @@ def test_what_cannot_be_is_refused(words, said):
     assert said in f"{error} {hint} {result.output}"
 
 
+@pytest.mark.slow
 def test_a_size_whose_split_takes_longer_than_the_limit_is_refused_with_one_that_works():
     error = CliRunner().invoke(group, ["partition", "1f1b", *SIZE, "--num-layers", "8", "--time-limit", "3"]).exception
     assert isinstance(error, PpsimError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -34,11 +35,14 @@ def draw(folder: Path, figures: tuple[FigureEntry, ...], *costs: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Draw it, or say what would differ."""
+    """Draw it, or say what would differ; 2 where other words are given."""
+    if words not in ([], ["--check"]):
+        print(f"{COMMAND} takes --check or nothing, got {shlex.join(words)}; it draws every file", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder:
         draw(Path(folder), read_figures(str(GALLERY / "figures.toml")), *COSTS)
         found = differing(GALLERY, Path(folder))
-        if words != ["--check"]:
+        if not words:
             for path in Path(folder).iterdir():
                 shutil.copy(path, GALLERY)
             return 0

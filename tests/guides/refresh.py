@@ -11,7 +11,9 @@ from tests.guides.replay import GUIDES, replay
 
 
 def main(names: list[str]) -> None:
-    """Refresh the guides of those names, or all."""
+    """Refresh the guides of those names, or all; end with a message where one has another name."""
+    if unknown := set(names) - {path.stem for path in GUIDES.glob("*.md")}:
+        sys.exit(f"no guide is named {', '.join(sorted(unknown))}: see {GUIDES}")
     for path in sorted(GUIDES.glob("*.md")):
         if path.stem == "README" or (names and path.stem not in names):
             continue

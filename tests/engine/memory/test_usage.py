@@ -77,6 +77,7 @@ def positive():
     return st.integers(1, 80).map(lambda n: n / 8)
 
 
+@pytest.mark.sampled(3)
 @each_record
 def test_peaks_equal_the_originals(record):
     """With activations given back at W, or at I, every device's peak is the original's, whatever ops cost."""

@@ -90,6 +90,7 @@ def check(found: Outcome) -> None:
             assert held <= problem.caps[d] + 1e-9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", ROWS[:4], ids=str)
 def test_what_is_proved_of_tiny_pipelines_is_true(row):
     pytest.importorskip("ortools")
@@ -127,7 +128,7 @@ def fit_originals(rows: list[list[Any]]) -> None:
 
 
 def test_never_worse_than_the_originals_in_the_memory_of_each_device():
-    fit_originals(SAMPLED[::120])
+    fit_originals(SAMPLED[::360])
 
 
 @pytest.mark.slow
@@ -206,6 +207,7 @@ def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap,
         assert -(-7 // held) == turns
 
 
+@pytest.mark.slow
 def test_with_no_cap_nothing_leaves():
     S, times = 3, np.array([[1.0], [2.0], [1.0], [1.0]]).repeat(3, axis=1)
     problem = Problem(place("linear", 3, S), 4, Costs(times), offload=True)

@@ -165,6 +165,7 @@ def test_only_the_model_with_all_orders_proves(monkeypatch):
     assert (quick.solution.span, quick.bound) == (73, bound_problem(LATE).span)
 
 
+@pytest.mark.slow
 def test_a_schedule_that_is_found_first_proves_nothing(monkeypatch):
     """Stopped at its first schedule the solver has a bound below the optimum, and is asked again with many workers."""
     asked, cp, solvers, reports = problem(2, 3, (1, 1, 1), cap=2), import_solver(), list[Any](), list[Proof]()
@@ -212,6 +213,7 @@ def draw_order(asked, rng):
     return Schedule.from_queues("drawn", asked.placement, asked.microbatches, [np.array(queue) for queue in queues])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_model_has_every_order_that_fits_and_no_other(seed):
     """Fixed to the starts of any order, it is as long as that, in the memory that it holds, and never in less."""

@@ -193,6 +193,7 @@ def test_without_the_solver_the_bound_holds(monkeypatch):
         assert expected - 1e-9 <= found.best[1] <= 1.1 * expected
 
 
+@pytest.mark.slow
 def test_a_cap_that_holds_every_split_changes_no_climb():
     """Layers move to where the cuts say less, whatever is held; beyond a cap first to where less is held."""
     times, loose, tight, least = LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), [], [], []
@@ -355,6 +356,7 @@ def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, dev
     assert [bound for _, bound in listed] == pytest.approx(sorted(said)[:4])
 
 
+@pytest.mark.slow
 def test_a_split_whose_order_follows_its_costs_equals_brute_force():
     """Each split is ordered for its own costs: the best of all, with proof, and each split is planned once."""
     times, planned, comm = LayerTimes([1.0, 0.4, 1.9, 1.3, 0.8], 0.3, 1.4), list[tuple[int, ...]](), 0.3

@@ -338,7 +338,7 @@ def little_memory():
 
 @pytest.mark.filterwarnings("error")
 def test_a_few_mutated_files_of_every_format(originals, tmp_path, little_memory):
-    assert fuzz(originals, 240, 12, tmp_path) == []
+    assert fuzz(originals, 120, 12, tmp_path) == []
 
 
 @pytest.mark.slow
