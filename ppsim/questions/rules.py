@@ -63,6 +63,13 @@ NEEDS = (
     ),
     Need(
         ("fold",),
+        never,
+        "{options} is for one schedule: several have no repeating middle in common",
+        "ppsim run NAME --fold -o FILE.svg for each, or --window A:B",
+        ("compare", "diff"),
+    ),
+    Need(
+        ("fold",),
         lambda g: g.draws and g.writes("view"),
         "{options} draws a middle once in figures and pages, and none is written",
         "add -o FILE.svg or -o FILE.html, or leave it out",
@@ -74,13 +81,6 @@ NEEDS = (
         "add -o FILE.svg, or leave it out",
     ),
     Need(("fold",), lambda g: not g["window"], "{options} leaves out a middle, and --window all but one stretch"),
-    Need(
-        ("fold",),
-        never,
-        "{options} is for one schedule: several have no repeating middle in common",
-        "ppsim run NAME --fold -o FILE.svg for each, or --window A:B",
-        ("compare", "diff"),
-    ),
     Need(
         ("memory",),
         lambda g: g.draws and g.writes("memory"),

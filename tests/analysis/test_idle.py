@@ -28,6 +28,7 @@ from ppsim.analysis.idle import (
     arrivals,
     explain_execution,
     explain_idle,
+    explain_known,
 )
 from ppsim.analysis.observed import observe
 from ppsim.core.costs import Costs, costs_for
@@ -233,6 +234,17 @@ def test_messages_are_told_from_computation():
     seconds = np.bincount(idle.cause[first], (idle.end - idle.start)[first], len(NAMES))
     assert seconds[NAMES.index("fill")] == 3.0
     assert seconds[NAMES.index("message")] == 0.75
+
+
+def test_idle_time_is_explained_where_it_is_known_when_inputs_arrive():
+    """By the latency of messages, or by the execution that the timeline is of."""
+    schedule = generate("1f1b", devices=2, microbatches=4)
+    costs = costs_for(schedule)
+    timeline, execution = simulate(schedule, costs), execute(lower(schedule), costs, Network("overlap"))
+    silent = replace(timeline, comm=None)
+    assert explain_known(timeline, None) is not None
+    assert explain_known(silent, execution) is not None
+    assert explain_known(silent, None) is None
 
 
 def test_a_slow_stage_is_imbalance():

@@ -27,6 +27,7 @@ LINES = [
     "sweep 1f1b --devices 4 --mb 8 --style paper",
     "sweep zb-1p:3 --devices 4 --mb 8",
     "compare 1f1b interleaved --stages 8 --mb 8",
+    "compare 1f1b zb-1p --devices 4 --mb 16 --fold",
     "check lowered.csv --chunks 2",
     "check plain.csv --queues pair",
     "check record.json.gz",

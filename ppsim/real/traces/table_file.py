@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from ppsim.errors import InputError
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 MAGIC = b"PAR1"
 MOST_VALUES = 400_000_000
+SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides
 HINT = (
     "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, kind, microbatch, start, end"
 )
@@ -103,6 +105,9 @@ def _read_json_lines(path: str, text: str) -> File:
     rows = [_object(line, f"'{name_of(path)}', line {number}") for number, line in enumerate(lines, start=1)]
     header = rows.pop(0) if "schema" in rows[0] else {}
     names = list(dict.fromkeys(name for row in rows for name in row))
+    if len(rows) * len(names) > SPARSE * sum(map(len, rows)) + SLACK:
+        what = f"{len(rows):,} rows name {len(names):,} columns, and each row few of them"
+        raise InputError(f"'{name_of(path)}': {what}", "the same columns in every row")
     return _file(path, names, ([row.get(name) for row in rows] for name in names), header)
 
 
@@ -121,7 +126,7 @@ def _object_or_none(text: str) -> dict[str, Any] | None:
 
 
 def _file(path: str, names: Sequence[str], columns: Iterable[Sequence[Any]], header: Mapping[str, Any]) -> File:
-    if twice := [name for n, name in enumerate(names) if name in names[:n]]:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"'{name_of(path)}' has two columns '{shorten(twice[0])}'", "rename one of them")
     found = {name: np.array(column, object) for name, column in zip(names, columns, strict=True)}
     return File(path, found, header)

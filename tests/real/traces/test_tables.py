@@ -212,6 +212,13 @@ def test_a_kind_that_is_no_word_is_refused_with_its_row(tmp_path):
         read_run([str(tmp_path / "t.jsonl")])
 
 
+def test_rows_of_unlike_columns_are_refused_before_they_fill_the_memory(tmp_path):
+    """Twenty thousand rows with a column of their own each are less than a megabyte, and 400 million cells."""
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"kind": "F", "start": 0, "c{n}": 1}}\n' for n in range(20_000)))
+    with pytest.raises(InputError, match="20,000 rows name 20,002 columns, and each row few of them"):
+        read_run([str(tmp_path / "t.jsonl")])
+
+
 def test_words_of_others_mean_our_columns_and_kinds():
     found = meanings(
         ["dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc"]

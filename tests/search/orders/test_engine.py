@@ -11,6 +11,7 @@ from ppsim.schedules import generate
 from ppsim.search.orders import anneal_kernel, engine
 from ppsim.search.orders.engine import search
 from ppsim.search.orders.improve import Member, cost_of, make_walk
+from ppsim.search.orders.optimize import Known, Outcome
 from ppsim.search.problem import Problem, Solution, evaluate, fits
 from ppsim.search.rules.order_kernel import Orders
 from ppsim.search.rules.orders import make_orders, read_orders, write_one_by_one, write_schedule
@@ -136,3 +137,12 @@ def test_walks_go_on_until_the_bound_is_attained(monkeypatch):
     monkeypatch.setattr(engine, "improve", walked)
     assert find(problem, bound=24).span == 24
     assert rounds == [0, 1]
+
+
+def test_the_best_known_is_the_fastest_of_those_that_fit():
+    problem = Problem(place("linear", 4, 4), 8, costs(4), 4)
+    slow, fast = (evaluate(problem, generate(name, devices=4, microbatches=8), name) for name in ("1f1b", "gpipe"))
+    both = sorted((slow, fast), key=lambda each: each.score(problem.objective))
+    for fits_first, fits_second, best in ((True, True, both[0]), (False, True, both[1]), (False, False, None)):
+        known = (Known(both[0], fits_first), Known(both[1], fits_second))
+        assert Outcome(problem, both[0], 0.0, known, True, False).best_known is best

@@ -502,3 +502,13 @@ def test_a_peak_counts_what_waits_for_w_apart(name):
                 held -= 10 * layers if kind == Kind.B else 0
             assert held == states
         assert peak == most
+
+
+def test_what_any_order_takes_ends_with_a_w_behind_the_last_i():
+    """Three microbatches whose F, I and W take 1, 2 and 4 beside layers: device 0 works 9 and ends with a W; device 1
+    waits for an F before, and its last I is followed by one of device 0 and its W."""
+    times = np.array([[1.0], [6.0], [2.0], [4.0]]) * np.ones((4, 2))
+    problem = SplitProblem(make("zb-1p", 2, 1, 3), Costs(times), Costs(np.zeros((4, 2))), np.ones(4))
+    whole, orders = (cuts_of_any_order(problem)[n::2] for n in range(2))
+    assert [cut.constant for cut in whole] == [21, 22]
+    assert [cut.constant for cut in orders] == [9 + 4, 1 + 9 + 2 + 4]
