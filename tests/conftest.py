@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -194,7 +193,6 @@ def one_thread():
 @pytest.fixture
 def warm_processes(monkeypatch):
     """Start the processes of a run from one that has torch already."""
-    from tests.warm_processes import get_warm_context
+    from tests.warm_processes import start_warm
 
-    context = SimpleNamespace(get_context=get_warm_context)
-    monkeypatch.setattr("ppsim.real.calibration.processes.multiprocessing", context)
+    start_warm(monkeypatch)

@@ -32,6 +32,12 @@ def get_warm_context(method: str) -> Any:
     return SimpleNamespace(Pipe=context.Pipe, Process=process)
 
 
+def start_warm(monkeypatch: Any) -> None:
+    """Start the processes of runs and calibrations from one that has torch already."""
+    context = SimpleNamespace(get_context=get_warm_context)
+    monkeypatch.setattr("ppsim.real.calibration.processes.multiprocessing", context)
+
+
 def _begin(environment: dict[str, str], enter: Callable[..., None], *args: Any) -> None:
     """Enter as a spawned process does: in the environment of who asked, with the server for a parent."""
     os.environ.clear()

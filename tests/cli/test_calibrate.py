@@ -16,6 +16,7 @@ import pytest
 
 from ppsim.inputs.profile.profile import read
 from tests.commands import SOURCE, invoke, refused
+from tests.warm_processes import start_warm
 
 SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
 COUNTS = {"repeats": 2, "warm-up": 1, "max-bytes": 4096}
@@ -26,7 +27,9 @@ TINY = [word for name, value in (SIZES | COUNTS).items() for word in (f"--{name}
 def profile(tmp_path_factory) -> str:
     pytest.importorskip("torch", reason="measuring needs torch")
     path = tmp_path_factory.mktemp("measured") / "profile.toml"
-    result = invoke("calibrate", "-o", str(path), "--device", "cpu", "--note", "a test", *TINY)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        start_warm(monkeypatch)
+        result = invoke("calibrate", "-o", str(path), "--device", "cpu", "--note", "a test", *TINY)
     assert result.exit_code == 0, result.output
     assert f"wrote {path}" in result.stderr
     return str(path)
