@@ -131,9 +131,9 @@ def family_of(runs: Sequence[Measured], run: Measured, most: int = 150) -> tuple
 
 
 def cells(errors: Floats) -> str:
-    """Write mean and median size of errors as cells."""
+    """Write mean and median size of errors as a cell."""
     sizes = np.abs(np.exp(errors) - 1)
-    return f"{mean(sizes.tolist()):.1%} | {median(sizes.tolist()):.1%}"
+    return f"{mean(sizes.tolist()) * 100:.1f} / {median(sizes.tolist()) * 100:.1f} %"
 
 
 def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
@@ -158,7 +158,8 @@ def line(name: str, left: Left, cases: Sequence[Case]) -> str:
     wide = np.median(np.exp(left.half) - 1)
     each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.any, left.nearest))
     _, right, regret = ranking(cases, left.corrected)
-    return f"| {name} | {len(left.spread)} | {each} | {inside.mean():.0%} | {wide:.0%} | {right:.0%} | {regret:.1%} |"
+    shares = " | ".join(f"{share * 100:.0f} %" for share in (inside.mean(), wide, right))
+    return f"| {name} | {len(left.spread)} | {each} | {shares} | {regret * 100:.1f} % |"
 
 
 def kind_of(case: Case) -> str:
@@ -166,7 +167,8 @@ def kind_of(case: Case) -> str:
     if case.software == "megatron-deepspeed":
         return f"vTrain, {'one node' if on_one_node(case) else 'several nodes'}"
     p = case.setup.parallel
-    return "mixtures" if case.setup.model.experts else "FSDP" if p.zero == 3 else f"dense{', pipeline' * (p.pp > 1)}"
+    dense = "dense with a pipeline" if p.pp > 1 else "dense without"
+    return "mixtures of experts" if case.setup.model.experts else "FSDP" if p.zero == 3 else dense
 
 
 def on_one_node(case: Case) -> bool:
@@ -184,9 +186,9 @@ def thinned(cases: Sequence[Case], many: int = 500) -> list[Case]:
 
 def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> list[str]:
     """Write the table of all folds, and one of kinds of runs: mean size of what is left after correction."""
-    lines = ["| left out | settings | mean | median | corrected | | any anchor | | nearest | | in range | half-width |"]
-    lines[0] += " ranked | regret |"
-    lines.append(f"|{'---|' * 14}")
+    lines = ["| left out | settings | as modelled: mean / median | corrected | any anchor | nearest | in range |"]
+    lines[0] += " half-width | ranked | regret |"
+    lines.append(f"|{'---|' * 10}")
     folds = {}
     for name, group in FOLDS.items():
         names = [group(case) for case in cases]
@@ -194,13 +196,25 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
         lines.append(line(f"each {name} ({len(set(names))})", folds[name], cases))
     folds["run"] = leave_runs_out(linear, runs)
     lines.append(line("each run, of the corrections alone", folds["run"], cases))
-    lines += ["", f"| kind | settings | {' | '.join(folds)} |", f"|{'---|' * (2 + len(folds))}"]
+    heads = " | ".join(folds)
+    lines += [
+        "",
+        "The same, corrected, by kind of run:",
+        "",
+        f"| kind | settings | {heads} |",
+        f"|{'---|' * (2 + len(folds))}",
+    ]
     kinds = np.array([kind_of(case) for case in cases])
     for kind in sorted(set(kinds)):
-        each = " | ".join(cells(left.corrected[kinds == kind]).partition(" | ")[0] for left in folds.values())
+        each = " | ".join(cells(left.corrected[kinds == kind]) for left in folds.values())
         lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
     several = np.quantile(np.concatenate([np.abs(f.corrected) / f.spread for f in folds.values()]), 0.8)
-    return [*lines, "", f"{ranking(cases, linear.errors)[0]} pairs; four in five of all within {several:.2f} spreads"]
+    names = [case.software for case in cases]
+    each = [f"{name} {cells(folds['software'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
+    pairs = (
+        f"{ranking(cases, linear.errors)[0]} pairs are ranked; four in five of all lie within {several:.2f} spreads."
+    )
+    return [*lines, "", f"By software left out, as modelled: {', '.join(each)}. {pairs}"]
 
 
 def main() -> None:

@@ -75,6 +75,7 @@ class Rule(Techniques):
         before: year and month of sources, as 2302, before which it holds.
         precisions: of training for which it holds; empty for all.
         hosts: x86 or grace; empty both.
+        families: of chips; empty for all.
         models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries a state.
         source: where it is from.
     """
@@ -84,6 +85,7 @@ class Rule(Techniques):
     before: str = ""
     precisions: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     source: str = ""
 
@@ -172,11 +174,11 @@ class Version:
     def techniques(self, gpu: Gpu | None, precision: str = "", model: Model | None = None) -> dict[str, Any]:
         """List what the version does on a GPU in a precision with a model: techniques by name, those said alone."""
         said: dict[str, Any] = {}
-        host = gpu.host if gpu else ""
+        mine = {"hosts": gpu.host if gpu else "", "families": gpu.family if gpu else "", "precisions": precision}
         has = {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)} if model else {}
         for software in self.software.below:
             for rule in software.rule:
-                fits = precision in (rule.precisions or (precision,)) and host in (rule.hosts or (host,))
+                fits = all(value in (getattr(rule, name) or (value,)) for name, value in mine.items())
                 fits = fits and all(has.get(name, True) for name in rule.models)
                 if fits and self._holds(rule, software is self.software):
                     said |= {f.name: v for f in fields(Techniques) if (v := getattr(rule, f.name)) is not None}

@@ -15,6 +15,7 @@ from ppsim.workload.plans.published import Row, against, read_table, setup_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import _choices
 from ppsim.workload.plans.stated import SWITCHES, stated
+from tests.benchmarks.measurements import BLOCKS, parts_of
 from tests.commands import ROOT, invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
@@ -413,3 +414,17 @@ def test_what_measurements_say_of_runs_that_do_not_fit_is_counted_here():
         counts.append(f"{sum(peak > gpu.memory_gib for peak, gpu in found)} of {len(found)}")
     said = " ".join((ROOT / "gallery/measurements.md").read_text().split())
     assert f"By the model {counts[0]} runs of Megatron-Bridge's table and {counts[1]} others need more than" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["given", "runs"])
+def test_tables_of_measurements_are_what_their_command_writes(name):
+    assert parts_of(name)[1].splitlines() == BLOCKS[name]()
+
+
+def test_readme_says_of_runs_left_out_what_measurements_say():
+    table = [line.split(" | ") for line in parts_of("folds")[1].splitlines() if line.startswith("| each")]
+    said = (ROOT / "README.md").read_text()
+    for name, _, _, corrected, anchor, nearest, inside, *_ in table[:4]:
+        near = f"{nearest} ({anchor.removesuffix(' %')})"
+        assert f"\n{name.partition(' (')[0]} | {corrected} | {near} | {inside} |\n" in said

@@ -14,6 +14,7 @@ from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
 from ppsim.workload.plans.software import Software, apply, numbers, read_software, software_of, softwares
+from ppsim.workload.plans.stated import version_of
 from tests.commands import invoke
 
 H100 = read_gpu("h100")
@@ -65,6 +66,30 @@ def test_software_that_is_built_on_other_software_has_its_habits_but_for_its_own
 def test_a_host_that_launches_slowly_captures_experts_as_graphs(spec):
     graphs = [read_software(spec).techniques(read_gpu(name))["cuda_graphs"] for name in ("gb200", "b200", "mi355x")]
     assert graphs == ["partial", "none", "none"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "dispatch"),
+    [("megatron-core", "deepep deepep hybridep alltoall alltoall"), ("nemo", "alltoall"),
+     ("megatron-core@0.11", "alltoall"), ("megatron-core@0.14", "deepep deepep deepep alltoall alltoall"),
+     ("megatron-bridge@25.09", "alltoall"), ("megatron-bridge", "hybridep"), ("megatron-lm", "alltoall")],
+)  # fmt: skip
+def test_experts_are_reached_as_guides_choose_by_host_and_family_and_release(spec, dispatch):
+    """NVIDIA's MoE Dispatcher Selection Guide; DeepEP came with Megatron Core 0.12, HybridEP with 0.15."""
+    found = [
+        read_software(spec).techniques(read_gpu(n))["dispatch"]
+        for n in ("h100", "b300", "gb200", "a100-80gb", "mi355x")
+    ]
+    assert found[: dispatch.count(" ") + 1] == dispatch.split()
+
+
+def test_a_run_of_the_2021_paper_recomputed_whole_layers():
+    """arXiv 2104.04473, not 2205.05198."""
+    row = {"framework": "Megatron-LM (SC21)", "model": "GPT 175B", "gpu": "A100-80GB", "gpus": 384}
+    assert version_of(row).techniques(None)["recompute"] == "full"
+    assert (
+        version_of({"framework": "Megatron-LM", "source": "arXiv 2205.05198"}).techniques(None)["recompute"] == "none"
+    )
 
 
 def test_what_needs_gates_or_attention_is_not_done_with_layers_that_carry_a_state():

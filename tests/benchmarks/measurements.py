@@ -1,0 +1,97 @@
+"""Write the tables of published runs in gallery/measurements.md.
+
+python -m tests.benchmarks.measurements [folds] [given] [runs]
+
+Each stands between two marks with its name; folds takes minutes, the other two are held by a test to what is written.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.plans.published import Row, against, read_table
+from tests.benchmarks.fit_efficiency import linearize, read_all
+from tests.benchmarks.left_out import runs_of, tables, thinned
+
+PAGE = Path("gallery/measurements.md")
+DATA = Path("tests/data/published")
+NAMES = {
+    "megatron_weak_scaling": "Megatron-LM's weak scaling on A100 (arXiv 2104.04473), every second row",
+    "vtrain_a100": "vTrain's runs on one to 64 nodes of A100",
+    "measured_runs": "Megatron-Bridge, NeMo, Megatron-LM, Primus and Llama-3 reports, H100 to GB300 and MI355X",
+    "measured_runs_3": "LLM Foundry, torchtitan, ModelZoo, NeMo 24.12, DeepSpeed and others",
+}
+SAID = ("dispatch", "overlap_a2a", "cuda_graphs", "recompute", "recomputed_layers", "offload", "layout", "note")
+GIVEN = {
+    "all that the row says": (),
+    "sizes, parallel layout, software and release alone": SAID,
+    "the same without release and source": (*SAID, "release", "source"),
+    "the same without software": (*SAID, "release", "source", "framework"),
+}
+
+
+def read(name: str) -> list[Row]:
+    """Read a table of tests/data/published."""
+    return read_table(str(DATA / f"{name}.json.gz"))
+
+
+def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:
+    """Write the mean and median size of the errors of a prediction."""
+    found = [abs(row[key] / row["measured_step_s"] - 1) * 100 for row in rows if row["measured_step_s"] and key in row]
+    return f"{mean(found):.1f} / {median(found):.1f} %"
+
+
+def folds() -> list[str]:
+    """Errors of runs left out."""
+    cases = thinned(read_all([str(path) for path in sorted(DATA.glob("*.json.gz"))]))
+    return tables(cases, linearize(cases, fitted()), runs_of(cases))
+
+
+def given() -> list[str]:
+    """Errors of rows that say less and less."""
+    lines = ["| given | 224 rows, as modelled: mean / median | 76 rows |", "|---|---|---|"]
+    for name, gone in GIVEN.items():
+        rows = ([{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:])
+        lines.append(f"| {name} | {' | '.join(sizes(against(part)[0], 'modelled_step_s') for part in rows)} |")
+    return lines
+
+
+def runs() -> list[str]:
+    """Errors of each table."""
+    lines = ["| table | runs | as modelled: mean / median | corrected |", "|---|---|---|---|"]
+    parts = {title: read(name) for name, title in NAMES.items()}
+    most = parts[NAMES["measured_runs"]]
+    parts["of the third table, dense models with a pipeline"] = [
+        r for r in most if (r["pp"] or 1) > 1 >= (r.get("ep") or 1)
+    ]
+    parts["of it, mixtures of experts"] = [row for row in most if (row.get("ep") or 1) > 1]
+    for title, rows in parts.items():
+        found, summary = against(rows)
+        both = " | ".join(sizes(found, key) for key in ("modelled_step_s", "predicted_step_s"))
+        lines.append(f"| {title} | {summary['compared']} of {len(rows)} | {both} |")
+    return lines
+
+
+BLOCKS: dict[str, Callable[[], list[str]]] = {"folds": folds, "given": given, "runs": runs}
+
+
+def parts_of(name: str) -> list[str]:
+    """Split the page at a block: what is before it, the block, and what follows."""
+    return re.split(rf"(?<=<!-- {name}: python -m tests.benchmarks.measurements {name} -->\n)(.*?)(?=<!-- end -->)",
+                    PAGE.read_text(), maxsplit=1, flags=re.DOTALL)  # fmt: skip
+
+
+def main(names: list[str]) -> None:
+    """Write the blocks of those names, or all."""
+    for name in names or BLOCKS:
+        new = "\n".join([*BLOCKS[name](), ""])
+        head, _, foot = parts_of(name)
+        PAGE.write_text(head + new + foot)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
