@@ -219,7 +219,7 @@ def test_a_question_searches_the_gpus_and_the_batch_of_its_run_with_its_software
     row = {**ROW, "recompute": "full", "precision": "FP8"}
     found = question_of(row)
     assert (found.task.gpus, found.task.gbs, found.task.keep) == (64, 128, 1)
-    assert found.task.axes.base == parallel_with(SoftwareOptions(), "fp8", read_model("llama3-70b"), None)
+    assert found.task.axes.base == parallel_with(SoftwareOptions(), "fp8", read_model("llama3-70b"), read_gpu("h100"))
     assert (found.task.axes.zero, found.task.axes.offload) == ((1,), (0,))
     assert (found.seconds, found.parallel.recompute) == (predict(setup_of(row))[1].seconds, "full")
     other = question_of({**ROW, "schedule": "zb-v", "vp": 2})
