@@ -210,11 +210,11 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
         lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
     several = np.quantile(np.concatenate([np.abs(f.corrected) / f.spread for f in folds.values()]), 0.8)
     names = [case.software for case in cases]
-    each = [f"{name} {cells(folds['software'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
+    parts = [f"{name} {cells(folds['software'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
     pairs = (
         f"{ranking(cases, linear.errors)[0]} pairs are ranked; four in five of all lie within {several:.2f} spreads."
     )
-    return [*lines, "", f"By software left out, as modelled: {', '.join(each)}. {pairs}"]
+    return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}"]
 
 
 def main() -> None:

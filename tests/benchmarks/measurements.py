@@ -7,7 +7,7 @@ Each stands between two marks with its name; folds takes minutes, the other two 
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -55,7 +55,9 @@ def given() -> list[str]:
     """Errors of rows that say less and less."""
     lines = ["| given | 224 rows, as modelled: mean / median | 76 rows |", "|---|---|---|"]
     for name, gone in GIVEN.items():
-        rows = ([{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:])
+        rows: Iterator[list[Row]] = (
+            [{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:]
+        )
         lines.append(f"| {name} | {' | '.join(sizes(against(part)[0], 'modelled_step_s') for part in rows)} |")
     return lines
 
