@@ -60,6 +60,13 @@ def not_negative(row: object, *keys: str) -> None:
             raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
+def within(row: object, least: int, most: int, *keys: str) -> None:
+    """Refuse fields that are less or more."""
+    for key in keys:
+        if not least <= getattr(row, key) <= most:
+            raise Refused(key, f"must be {least} or more and {most} at most, got {getattr(row, key)}")
+
+
 def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:
     """Read a dataclass from a TOML file with this ``schema``.
 

@@ -28,6 +28,7 @@ from ppsim.workload.model.model import STATES, Layer, Model, kinds_of
 from ppsim.workload.model.operators import Floats, Operators, embedding_operators, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
+PASSES = [Kind.F, Kind.I, Kind.W, Kind.B]
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 FARTHEST = 4.0  # times the measured width or sequence, up or down, that the curve's shape is trusted to carry
 UNSAID = ", taken as measured with these sizes, microbatches and recompute, which a profile does not say"
@@ -101,7 +102,7 @@ def _of_layers(
     content = ("", "t" * workload.layers, "E", "L")
     schedule = generate("gpipe", devices=len(content), microbatches=1)
     found = costs_from(profile, schedule, first_stage_splits=True, content=content)
-    time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
+    time = found.time[PASSES] / 1e3
     fixed = time[:, 0]
     if (time[[0, 3], 1] <= fixed[[0, 3]]).any():
         raise InputError(
@@ -168,9 +169,9 @@ def _of_stages(
     """Compare measured stages with the curve's times of the same stages, one by one or all together."""
     stages = len({op.stage for op in profile.op if op.part == "stage"})
     costs = stage_costs(model, machine, parallel, layout)
-    curve = costs.time[[Kind.F, Kind.I, Kind.W, Kind.B]]
+    curve = costs.time[PASSES]
     found = costs_from(profile, generate("gpipe", devices=stages, microbatches=1))
-    time = np.array([found.time[kind] for kind in (Kind.F, Kind.I, Kind.W, Kind.B)]) / 1e3
+    time = found.time[PASSES] / 1e3
     held, whole = np.array([stage.parameters for stage in profile.stage]), float(costs.parameters.sum())
     if held.any() and abs(held.sum() - whole) > CLOSE * whole:
         return _of_own_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
@@ -207,7 +208,7 @@ def _of_own_layers(
             "a profile of all its stages, or of some of its dense layers alone, with the sizes of groups measured",
         )
     curve = content_times(model, machine, parallel, contents[0])
-    layer = _divide(time * [1, 0, 0, 1], counts.sum() * curve[[Kind.F, Kind.I, Kind.W, Kind.B]])
+    layer = _divide(time * [1, 0, 0, 1], counts.sum() * curve[PASSES])
     return Measured(
         name=name,
         layer=layer,

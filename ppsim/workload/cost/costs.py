@@ -147,10 +147,7 @@ def _pieces(
     trained = parameters_of_stages(model, parallel, contents, trained=True)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
     reduction, gather = reduction_seconds(machine, parallel, trained, found, layers)
-    alone_time, (time, reduction, gather) = (
-        time,
-        add_sharded(time, reduction, gather, layers, parallel),
-    )
+    alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
     communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
     message = message_bytes(model, parallel)
     hops = np.zeros((parallel.pp, parallel.pp))
@@ -257,11 +254,14 @@ def _layer(
     """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
-    gather, keys = _gathers(model, machine, parallel, layer, found)
+    gather, keys = (
+        gather_seconds(machine, found, group_of(parallel, kind), whole)
+        for kind, whole in zip(("tp", "cp"), gathered_bytes(model, parallel, layer), strict=True)
+    )
     waits = tensor_waits(operators.names, times, gather, parallel)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
-        exchange = _exchange(model, machine, parallel, found)
+        exchange = exchange_seconds(machine, found, group_of(parallel, "ep"), *exchanged(model, parallel))
         added = 4 * exchange
         if parallel.overlap_ep:
             pair = expert_pair(operators.names, times, waits, exchange)
@@ -285,17 +285,8 @@ MODULES = {  # the operators of what selective recompute runs again
 }
 
 
-def _gathers(
-    model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
-) -> tuple[float, float]:
-    """Compute the seconds of a gather of tensor ranks, and of one of context ranks: keys and values, or states."""
-    whole, keys = gathered_bytes(model, parallel, layer)
-    gather = gather_seconds(machine, found, group_of(parallel, "tp"), whole)
-    return gather, gather_seconds(machine, found, group_of(parallel, "cp"), keys)
-
-
 def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
-    """Return the bytes that a gather of a layer's tensor ranks makes, and one of its context ranks."""
+    """Return the bytes that a gather of tensor ranks makes, and one of context ranks: keys and values, or states."""
     p = parallel
     tokens = ops.tokens_of(model, p)
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
@@ -307,13 +298,11 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
     return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
 
 
-def _exchange(model: Model, machine: Machine, parallel: Parallel, found: Efficiency) -> float:
-    """Compute the mean seconds of the two all-to-alls that bring tokens to their experts, and back in 16 bits."""
-    return exchange_seconds(machine, found, group_of(parallel, "ep"), *exchanged(model, parallel))
-
-
 def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
-    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and on how many nodes."""
+    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and on how many nodes.
+
+    Two of them bring tokens to their experts, and back in 16 bits.
+    """
     p = parallel
     sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * (p.dispatch_bytes + ops.ITEM) / 2
     return sent, model.top_k if p.dispatch != "alltoall" else 0, model.top_groups
@@ -386,9 +375,9 @@ def step_time(
 def _after(parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]) -> tuple[float, float]:
     """Return what is seen of reductions and gathers on the device where it is longest, and of the optimizer."""
     reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
-    hidden_b, hidden_f = (0.0, 0.0) if not parallel.overlap_dp else (1.0, 1.0)
+    hidden = float(parallel.overlap_dp)
     for (_, stage), owner in np.ndenumerate(devices):
-        reduction[owner] += max(costs.dp[stage] - hidden_b * costs.time[Kind.B, stage], 0.0)
-        reduction[owner] += max(costs.gather[stage] - hidden_f * costs.time[Kind.F, stage], 0.0)
+        reduction[owner] += max(costs.dp[stage] - hidden * costs.time[Kind.B, stage], 0.0)
+        reduction[owner] += max(costs.gather[stage] - hidden * costs.time[Kind.F, stage], 0.0)
         optimizer[owner] += costs.optimizer[stage]
     return float(reduction.max()), float(optimizer.max())

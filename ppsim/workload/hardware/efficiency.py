@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, not_negative
 from ppsim.workload.hardware.hardware import UNITS, Gpu
 from ppsim.workload.model.operators import FLASH, FORWARD, INPUTS, LINEAR, WEIGHTS, WIDE, Floats, Operators
 from ppsim.workload.model.parallel import Parallel
@@ -71,9 +71,7 @@ class Curve:
         for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
                 raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
-        for name in ("waves", "deep", "keys"):
-            if getattr(self, name) < 0:
-                raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
+        not_negative(self, "waves", "deep", "keys")
 
     def share(self, precision: str) -> float:
         """Return the share of the peak that large products of that precision of training reach."""

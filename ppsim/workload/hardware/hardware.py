@@ -266,7 +266,9 @@ def read_cluster(spec: str) -> Cluster:
     Raises:
         InputError: no such file, or one that describes no cluster; or words that are not understood.
     """
-    return _from_words(spec) if "," in spec and not spec.endswith(".toml") else clusters.read(_file_of(spec))
+    if "," in spec and not spec.endswith(".toml"):
+        return _from_words(spec)
+    return clusters.read(str(machines().get(spec.lower(), spec)))
 
 
 def read_machine(spec: str) -> Machine:
@@ -309,10 +311,6 @@ def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
     alone = replace(cluster, gpu=nodes.gpu, nodes=(), **links)
     gpu = replace(gpu, memory_gib=nodes.memory_gib or gpu.memory_gib)
     return Kind(Machine(spec, gpu, alone), nodes.count * alone.devices_per_node)
-
-
-def _file_of(spec: str) -> str:
-    return str(machines().get(spec.lower(), spec))
 
 
 WORDS = re.compile(r"([a-z][a-z0-9.-]*?)x([1-9][0-9]{0,4}),([a-z0-9-]+),([a-z][a-z0-9-]*?)(?:x([1-9][0-9]{0,3}))?")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ppsim.base import toml
 from ppsim.base.source import name_of, read_text
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, within
 from ppsim.errors import InputError
 from ppsim.workload.model.hugging_face import CONFIG, LARGEST_CONFIG, read_config
 
@@ -20,6 +20,7 @@ EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
+AT_LEAST_ONE = ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "o_groups", "streams")
 STATES = ("mamba", "delta", "kda", "linear")  # that carry a state from token to token instead of all keys and values
 COMPRESSED = ("csa", "hca")  # that attend to a window and to keys of several tokens each
 MIXERS = ("attention", "window", "chunk", "sparse", *COMPRESSED, *STATES, "none")
@@ -64,9 +65,7 @@ class Encoder:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "heads", "layers", "ffn", "tokens"):
-            if not 1 <= getattr(self, name) <= LARGEST:
-                raise Refused(name, f"must be 1 or more and {LARGEST} at most, got {getattr(self, name)}")
+        within(self, 1, LARGEST, "hidden", "heads", "layers", "ffn", "tokens")
         if self.hidden % self.heads:
             raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
 
@@ -190,13 +189,9 @@ class Model:
         if self.v_dim == 0:
             object.__setattr__(self, "v_dim", self.head_dim)
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                continue
-            least = field.name in ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "o_groups", "streams")
-            most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
-            if not least <= value <= most:
-                raise Refused(field.name, f"must be {int(least)} or more and {most} at most, got {value}")
+            if field.type == "int":
+                most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
+                within(self, int(field.name in AT_LEAST_ONE), most, field.name)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:

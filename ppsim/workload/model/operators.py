@@ -44,21 +44,14 @@ class Operators:
     kernels: Floats
 
 
+Triple = tuple[float, ...]
+
+
 @dataclass
 class _Rows:
     """Operators as they are collected."""
 
-    rows: list[
-        tuple[
-            str,
-            int,
-            tuple[float, float, float],
-            tuple[float, ...],
-            tuple[float, ...],
-            tuple[float, ...],
-            tuple[float, ...],
-        ]
-    ]
+    rows: list[tuple[str, int, Triple, Triple, Triple, Triple, Triple]]
 
     def product(
         self, name: str, m: float, n: float, k: float, times: float = 1.0, unit: int = LINEAR, cast: float = 0.0
@@ -67,6 +60,21 @@ class _Rows:
         flops, moved = 2 * m * n * k * times, ITEM * (m * k + k * n + m * n) * times
         narrow = (cast * m * k * times, cast * m * n * times, 0.0)
         self.rows.append((name, unit, (m, n, k), (flops,) * 3, (moved,) * 3, narrow, (1.0, 1.0, 1.0)))
+
+    def mixing(
+        self,
+        name: str,
+        unit: int,
+        size: Triple,
+        flops: float,
+        moved: float,
+        backward: float = 2.5,
+        kernels: tuple[float, float] = (1.0, 3.0),
+        touched: Triple = (0.0, 0.0, 0.0),
+    ) -> None:
+        """Add products without weights, whose backward takes ``backward`` times as much as their forward."""
+        columns = (flops, backward * flops, 0.0), (moved, backward * moved, 0.0), touched, (*kernels, 0.0)
+        self.rows.append((name, unit, size, *columns))
 
     def elementwise(self, name: str, forward: float, backward: float, kernels: float = 1.0) -> None:
         """Add elementwise work on that many bytes."""
@@ -127,9 +135,7 @@ def encoder_operators(encoder: Encoder, parallel: Parallel) -> Operators:
     rows.product("query, key, value", tokens, 3 * e.hidden / t, e.hidden, cast=cast)
     flops, moved = 4 * tokens * e.tokens * e.hidden / t, 4 * ITEM * tokens * e.hidden / t
     size = (e.tokens / parallel.cp, e.tokens, e.hidden / e.heads)
-    rows.rows.append(
-        ("attention", FLASH, size, (flops, 2.5 * flops, 0.0), (moved, 2.5 * moved, 0.0), (0.0,) * 3, (1.0, 3.0, 0.0))
-    )
+    rows.mixing("attention", FLASH, size, flops, moved)
     rows.product("attention output", tokens, e.hidden, e.hidden / t, cast=cast)
     inputs = 2 if e.gated else 1
     rows.product("MLP in", tokens, inputs * e.ffn / t, e.hidden, cast=cast)
@@ -214,25 +220,13 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float,
     if parallel.flash:
         flops = 2 * tokens * attended_tokens(model, mixer) * a * (qk + pv)
         moved = ITEM * tokens * (a * (qk + pv) + keys * (qk + pv))
-        rows.rows.append(
-            (
-                "attention",
-                FLASH,
-                (model.seq / parallel.cp, model.seq, qk),
-                (flops, 2.5 * flops, 0.0),
-                (moved, 2.5 * moved, 0.0),
-                (0.0, 0.0, 0.0),
-                (1.0, 3.0, 0.0),
-            )
-        )
+        rows.mixing("attention", FLASH, (model.seq / parallel.cp, model.seq, qk), flops, moved)
         return
     seq, scores = model.seq, tokens * model.seq * a
     count = tokens / seq * a
     for name, k, n in (("scores", qk, seq), ("context", seq, pv)):
         flops, moved = 2 * seq * k * n * count, ITEM * (seq * k + k * n + seq * n) * count
-        rows.rows.append(
-            (name, WIDE, (seq, n, k), (flops, 2 * flops, 0.0), (moved, 2 * moved, 0.0), (0.0,) * 3, (1.0, 2.0, 0.0))
-        )
+        rows.mixing(name, WIDE, (seq, n, k), flops, moved, 2, (1.0, 2.0))
     rows.elementwise("softmax", 2 * ITEM * scores, 3 * ITEM * scores)
     rows.elementwise("attention dropout", (2 * ITEM + 1) * scores, (2 * ITEM + 1) * scores)
 
@@ -262,9 +256,7 @@ def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> N
     flops = local * keys * model.index_heads * (model.index_dim + 1)
     moved = 2 * ITEM * local * wide
     size = (model.seq / parallel.cp, keys, model.index_dim)
-    rows.rows.append(
-        ("indexer scores", FLASH, size, (flops, 2 * flops, 0.0), (moved, 2 * moved, 0.0), (0.0,) * 3, (1.0, 2.0, 0.0))
-    )
+    rows.mixing("indexer scores", FLASH, size, flops, moved, 2, (1.0, 2.0))
     rows.elementwise("top tokens", 4 * local * keys / 2, 0.0, 2)
 
 
@@ -295,9 +287,7 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
     # The state at the end of each chunk, in 32 bits: written, passed on (read, written), read; twice that backward.
     passed = 4 * 4 * tokens / chunk * heads * model.state_size * model.state_dim
     touched = (passed, 2 * passed, 0.0)
-    rows.rows.append(
-        ("state", FLASH, size, (flops, 2.5 * flops, 0.0), (moved, 2.5 * moved, 0.0), touched, (4.0, 8.0, 0.0))
-    )
+    rows.mixing("state", FLASH, size, flops, moved, kernels=(4.0, 8.0), touched=touched)
     rows.elementwise("gate and norm", 3 * ITEM * tokens * values, 5 * ITEM * tokens * values, 2)
     rows.product("state out", tokens, h, values, cast=cast)
     _residual(rows, "state residual", model, local * h)

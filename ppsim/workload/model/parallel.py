@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, one_of, within
 from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
@@ -107,24 +107,20 @@ class Parallel:
     rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise Refused(name, f"must be 1 or more and {MOST} at most, got {getattr(self, name)}")
+        within(self, 1, MOST, "tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches")
         words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "dispatch": DISPATCHERS}
         words_of |= {"kernels": KERNELS, "cuda_graphs": GRAPHS, "rank_order": tuple(RANK_ORDERS.values())}
         for name, words in words_of.items():
-            if getattr(self, name) not in words:
-                raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
+            one_of(name, getattr(self, name), words)
         if self.zero not in (0, 1, 2, 3):
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
             raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
         if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
             raise Refused("ep", f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}")
-        if self.moment_bytes not in (2, 4):
-            raise Refused("moment_bytes", f"must be 2 or 4, got {self.moment_bytes}")
-        if self.dispatch_bytes not in (1, 2):
-            raise Refused("dispatch_bytes", f"must be 1 or 2, got {self.dispatch_bytes}")
+        for name, sizes in (("moment_bytes", (2, 4)), ("dispatch_bytes", (1, 2))):
+            if getattr(self, name) not in sizes:
+                raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
         if not 0 <= self.offload <= 1:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused
+from ppsim.base.toml import Refused, one_of
 from ppsim.base.units import format_size
 from ppsim.core.costs import Costs
 from ppsim.core.ops import BACKWARDS, Kind
@@ -78,8 +78,7 @@ class Transformer:
 
     def __post_init__(self) -> None:
         for name, words in (("dtype", tuple(BYTES_OF)), ("attention", ATTENTION), ("recompute", RECOMPUTE)):
-            if getattr(self, name) not in words:
-                raise Refused(name, f"must be one of {', '.join(words)}, got {getattr(self, name)!r}")
+            one_of(name, getattr(self, name), words)
         for name in ("hidden", "heads", "layers", "seq", "mbs", "tp", "dp"):
             value = getattr(self, name)
             if isinstance(value, tuple):
@@ -254,15 +253,14 @@ def memory_model(model: Transformer, schedule: Schedule, content: Sequence[str] 
         gradients, inputs = gradients + inputs, np.zeros_like(inputs)
         left = (layers - has) * (layer.inputs + layer.gradients)
         work_i = left + has * layer.activations - activations
-    ends = _ends(model, n, content)
-    kept = inputs + ends.kept
-    activations = activations + ends.activations
+    end_activations, end_kept, end_stash = _ends(model, n, content)
+    activations = activations + end_activations
     message = np.full(n, layer.boundary)
     message[-1] = 0
     return MemoryModel(
         activations=activations,
-        kept=kept,
-        stash=gradients + ends.stash,
+        kept=inputs + end_kept,
+        stash=gradients + end_stash,
         work_b=work_b,
         work_i=work_i,
         message=message,
@@ -299,13 +297,6 @@ def with_recompute(costs: Costs, share: float) -> Costs:
     return replace(costs, time=time, pair=None if costs.pair is None else costs.pair + again)
 
 
-@dataclass(frozen=True)
-class _Ends:
-    activations: Amounts
-    kept: Amounts
-    stash: Amounts
-
-
 def _most_bytes(model: Transformer) -> int:
     """More than any device holds for the whole model and one microbatch."""
     layers = sum(model.layers) if isinstance(model.layers, tuple) else model.layers
@@ -316,20 +307,21 @@ def _most_bytes(model: Transformer) -> int:
     return max(states, kept)
 
 
-def _ends(model: Transformer, stages: int, content: Sequence[str] | None) -> _Ends:
-    """Bytes of embedding and output: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits."""
-    e, tokens = model.item, model.tokens
-    whole = model.tp if model.sequence_parallel else 1
-    sbh = tokens * model.hidden
-    ends = _Ends(*(np.zeros(stages, np.int64) for _ in range(3)))
-    if not model.vocab:
-        return ends
-    first, last = find_ends(stages, content)
-    ends.activations[first] += _divide(sbh, whole)
-    ends.stash[first] += _divide(e * sbh, whole)
-    ends.activations[last] += _divide(2 * e * sbh, whole) + _divide(4 * tokens * model.vocab, model.tp)
-    ends.kept[last] += _divide(e * sbh, whole)
-    ends.stash[last] += _divide(e * tokens * model.vocab, model.tp)
+def _ends(model: Transformer, stages: int, content: Sequence[str] | None) -> Amounts:
+    """Bytes of embedding and output: sbh for the dropout's mask, and 4 sbh (1 + v/h) for norm, matrix and logits.
+
+    Shape (3, stages): activations, the part of them that W reads, what I leaves for W.
+    """
+    ends = np.zeros((3, stages), np.int64)
+    if model.vocab:
+        e, whole = model.item, model.tp if model.sequence_parallel else 1
+        sbh, logits = model.tokens * model.hidden, model.tokens * model.vocab
+        first, last = find_ends(stages, content)
+        ends[0, first] += _divide(sbh, whole)
+        ends[2, first] += _divide(e * sbh, whole)
+        ends[0, last] += _divide(2 * e * sbh, whole) + _divide(4 * logits, model.tp)
+        ends[1, last] += _divide(e * sbh, whole)
+        ends[2, last] += _divide(e * logits, model.tp)
     return ends
 
 

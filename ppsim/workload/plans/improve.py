@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.toml import Refused
+from ppsim.base.workers import open_workers
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
@@ -78,7 +79,8 @@ def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     questions = {key: question_of(row) for key, row in group.items()}
     first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
     found = Found()
-    search(replace(first.task, known=slowest), _run_here, found, lambda done, what: None)
+    with open_workers() as run:
+        search(replace(first.task, known=slowest), run, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None
     return {key: _answer(question, best) for key, question in questions.items()}
 
@@ -109,7 +111,3 @@ def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
     if best["layout"] != "even":
         changes.append(f"layout {best['layout']}")
     return f"{format_share(1 - best['step_s'] / seconds)} less: {', '.join(changes) or 'layers elsewhere'}"
-
-
-def _run_here(function: Callable[[Any], Row], tasks: Sequence[Any]) -> Any:
-    return ((index, function(task)) for index, task in enumerate(tasks))

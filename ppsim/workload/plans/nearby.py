@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -207,8 +207,8 @@ class Columns:
     family: tuple[str, ...] = ()
     seconds: tuple[float, ...] = ()
     error: tuple[float, ...] = ()
-    numbers: tuple[float, ...] = field(default_factory=tuple)
-    shares: tuple[float, ...] = field(default_factory=tuple)
+    numbers: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -216,16 +216,9 @@ def published() -> Nearby:
     """Read the published runs of the library."""
     found = toml.read(str(LIBRARY / "seen.toml"), Columns, SCHEMA)
     count, wide, parts = len(found.names), len(WEIGHTS), len(TERMS)
-    settings = [
-        Setting(
-            found.software[i],
-            found.gpu[i],
-            found.family[i],
-            found.numbers[wide * i : wide * (i + 1)],
-            found.shares[parts * i : parts * (i + 1)],
-        )
-        for i in range(count)
-    ]
+    numbers = (found.numbers[wide * i : wide * (i + 1)] for i in range(count))
+    shares = (found.shares[parts * i : parts * (i + 1)] for i in range(count))
+    settings = map(Setting, found.software, found.gpu, found.family, numbers, shares)
     return Nearby(tuple(map(Measured, found.names, settings, found.seconds, found.error)))
 
 
