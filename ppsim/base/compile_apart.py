@@ -64,7 +64,7 @@ def serve(compile_kept: Callable[[Callable[..., Any], Functions, tuple[Any, ...]
     asked = pickle.load(sys.stdin.buffer)
 
     def end_with_parent() -> None:
-        sys.stdin.buffer.read()
+        os.read(sys.stdin.fileno(), 1)  # not the buffer, whose lock a thread must not hold as Python ends
         os._exit(0)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -178,3 +178,13 @@ def test_a_compiler_ends_with_its_parent_in_the_middle_of_a_kernel():
         process.stdin.write(pickle.dumps((len, (), ())))
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_a_compiler_ends_well_once_its_kernel_is_done():
+    """While its parent keeps stdin open, as it does until it ends itself."""
+    code = "from ppsim.base.compile_apart import serve; serve(lambda *asked: None)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps((len, (), ())))
+        process.stdin.flush()
+        assert process.wait(60) == 0
