@@ -252,7 +252,7 @@ class Run(Answer[RunRequest]):
             from ppsim.workload.hardware.hardware import read_cluster
 
             per_node = read_cluster(self.request.network.cluster).devices_per_node
-            document = replace(document, below=cluster_map(self.execution, per_node))
+            document = replace(document, cluster=cluster_map(self.execution, per_node))
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory
         if not wanted or not abilities_of(suffix).memory:
             return document

@@ -147,5 +147,7 @@ def _nearest(begins: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray
     order = np.argsort(begins, kind="stable")
     ordered = begins[order]
     after = np.minimum(np.searchsorted(ordered, times), len(ordered) - 1)
-    before, after = ordered[np.maximum(after - 1, 0)], ordered[after]
-    return order[np.searchsorted(ordered, np.where(times - before <= np.abs(after - times), before, after))]
+    sides = ordered[np.maximum(after - 1, 0)], ordered[after]
+    before, behind = (order[np.searchsorted(ordered, side)] for side in sides)
+    earlier, later = (np.abs(side - times) for side in sides)
+    return np.where(earlier == later, np.minimum(before, behind), np.where(earlier < later, before, behind))

@@ -57,6 +57,7 @@ class Document:
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
         below: HTML that pages show below the chart, such as an SVG; empty for none.
+        cluster: HTML of the map of where it runs, which pages move with the time under the pointer; empty for none.
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
@@ -77,6 +78,7 @@ class Document:
     idles: tuple[Idle, ...] = ()
     bounds: tuple[float, ...] = ()
     below: str = ""
+    cluster: str = ""
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
     story: Story | None = None

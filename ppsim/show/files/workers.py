@@ -25,8 +25,8 @@ def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, in
 
 
 def workers_svg(found: WorkerMap, width: float) -> str:
-    """Draw the map as SVG to be put into a page."""
+    """Draw the map as a section of a page."""
     out = io.BytesIO()
     write_figure(lambda: figure_of(found, width), out, ".svg", title=TITLE, inputs={})
     text = out.getvalue().decode()
-    return text[text.index("<svg") :]
+    return f'<section aria-label="{TITLE}">{text[text.index("<svg") :]}</section>\n'

@@ -100,19 +100,19 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
-    scripts += MAP_SCRIPTS * bool(document.below)
+    scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
-    style = ["report_film.css"] * (FILM_SCRIPTS[0] in scripts) + ["report_map.css"] * bool(document.below)
+    style = ["report_film.css"] * (FILM_SCRIPTS[0] in scripts) + ["report_map.css"] * bool(document.cluster)
     out.write(make_page(document, script, read_style(*style)))
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
     """Make a page of a document with its script, and with further style and controls above the chart if any."""
     title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
-    below = '<section id="below" aria-label="Where it runs"></section>\n' if document.below else ""
+    place = '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
-    return fill_page(title, "report", data, script, style, controls=controls, below=below)
+    return fill_page(title, "report", data, script, style, controls=controls, below=document.below + place)
 
 
 def all_scripts() -> str:
@@ -153,7 +153,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
-        **({"below": pack_bytes(document.below.encode())} if document.below else {}),
+        **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
             {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}

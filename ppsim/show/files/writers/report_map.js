@@ -1,7 +1,7 @@
 // The map of the cluster at a time, of the pointer on the chart or of its own slider: what each device computes, and
 // which links carry a message.
 
-$('below').innerHTML = new TextDecoder().decode(await inflate(REPORT.below));
+$('cluster').innerHTML = new TextDecoder().decode(await inflate(REPORT.cluster));
 const moment = $('moment');
 let instant = null; // null for the whole iteration
 
