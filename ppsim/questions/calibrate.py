@@ -22,7 +22,7 @@ from ppsim.questions.stated import iteration_option
 from ppsim.questions.types import COUNT, Counts
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line
-from ppsim.real.calibration.torch_here import device_for
+from ppsim.real.calibration.machine import device_for
 from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ppsim.errors import InputError
 from ppsim.inputs.profile.line_fit import fit_messages
 from ppsim.inputs.profile.profile import ITEM_BYTES, Profile, Provenance, Workload
 from ppsim.real.calibration import links, machine, ops, p2p
-from ppsim.real.calibration.torch_here import device_for, torch_module
+from ppsim.real.calibration.machine import device_for, torch_module
 from ppsim.real.calibration.user_module import UserModule
 
 Progress = Callable[[float, str], None]

@@ -1,4 +1,7 @@
-"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of them."""
+"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of them.
+
+Stages that take or return several tensors are made stages of one: what travels between two stages is one message.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from typing import Any
 from ppsim.base.outside_code import outside_code, run_file
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
-from ppsim.real.calibration import bundles
 from ppsim.real.calibration.stage_ops import SENDS, STEPS, StageOps, stage_ops
 
 CONTRACT = "def stage(stage, stages, device): return module, example_input (a tensor, or a tuple of them)"
@@ -80,7 +82,7 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
     if stage and not example.is_floating_point():
         raise InputError(f"{where}: takes {example.dtype}, which has no gradient", CHAIN)
     _check_own(own, where)
-    bundles.pack_output(module)
+    _pack_output(module)
     ops = stage_ops(module, first=stage == 0, own=own)
     if stage == stages - 1:
         ops = _with_loss(ops)
@@ -130,7 +132,39 @@ def _bundled(module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], sta
     if stage and len(kinds := {example.dtype for example in examples}) > 1:
         named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise InputError(f"{where}: takes tensors of {named}", "one dtype, as several travel as one message")
-    return bundles.take_several(module, examples, first=stage == 0)
+    return _take_several(module, examples, first=stage == 0)
+
+
+def _take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any:
+    """Let a module of several tensors take one; returns an example of that.
+
+    Nothing sends the ``first`` stage its input: it takes the first tensor, and the others are the same each time.
+    """
+    import torch
+
+    sizes = [example.numel() for example in examples]
+
+    def unpack(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        if first:
+            return (*given, *examples[1:])
+        parts = given[0].split(sizes)
+        return tuple(part.view(example.shape) for part, example in zip(parts, examples, strict=True))
+
+    module.register_forward_pre_hook(unpack)
+    return examples[0] if first else torch.cat([example.detach().flatten() for example in examples])
+
+
+def _pack_output(module: Any) -> None:
+    """Let a module that returns several tensors return one, end to end; anything else passes as it is."""
+    import torch
+
+    def pack(_: Any, __: Any, out: Any) -> Any:
+        several = isinstance(out, tuple | list) and all(isinstance(part, torch.Tensor) for part in out)
+        if not several or len({part.dtype for part in out}) != 1:
+            return out
+        return torch.cat([part.flatten() for part in out])
+
+    module.register_forward_hook(pack)
 
 
 def _check_own(own: Mapping[str, Any], where: str) -> None:

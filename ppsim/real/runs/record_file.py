@@ -102,6 +102,11 @@ class _Head(Struct, frozen=True):
     schema: str = ""
 
 
+def is_record(text: str) -> bool:
+    """Tell whether a text is a record."""
+    return f'"{SCHEMA}"' in text[:200]
+
+
 KEYS = frozenset(
     key for part in (File, Run, Costs, Queues, Placement, Settings, _Head) for key in part.__struct_fields__
 ) | {field.name for field in fields(Link)}

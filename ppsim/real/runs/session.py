@@ -6,24 +6,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ppsim.base.priority import real_time_priority
 from ppsim.base.signals import orderly_end
 from ppsim.core.costs import Costs, costs_for, price_others
 from ppsim.core.ops import COMPUTE, TIMED, Kind
 from ppsim.core.schedule import Schedule
-from ppsim.errors import InputError, MissingDependency
+from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.inputs.profile import line_fit
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Message, Profile, Workload
 from ppsim.real.calibration.calibrate import check_heads, count_steps
-from ppsim.real.calibration.machine import provenance
+from ppsim.real.calibration.machine import device_for, provenance
 from ppsim.real.calibration.processes import check_room, temporary_folder
-from ppsim.real.calibration.torch_here import device_for
 from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs import own_runner, partitioned, torch_runner
 from ppsim.real.runs.beside import lower_beside, refuse_beside
-from ppsim.real.runs.pace import drop_launch_bound, issued_share
-from ppsim.real.runs.record import Record
+from ppsim.real.runs.record import Measured, Record
 from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.version import INSTALL_TORCH
@@ -32,6 +33,7 @@ Progress = Callable[[float, str], None]
 OPS_SHARE, LINK_SHARE = 0.15, 0.1
 REST_S = 0.02
 COPIES_TIMED = 11
+LEFT = 0.1  # of an op's time, below which the host was in a hurry
 TIMED_OTHERS = tuple(kind for kind in TIMED if kind not in COMPUTE and not kind.info.side)
 RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
 
@@ -209,6 +211,45 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
     if request.device == "cuda":
         kept |= {"issued_share": {run.name: issued_share(run) for run in runs}, "launch_bound": left_out}
     return Record(tuple(runs), kept, asdict(where)), failure
+
+
+def launch_bound(run: Measured) -> NDArray[np.bool_]:
+    """Find the repetitions in which the host set the pace; shape (repetitions,).
+
+    It did where it had not issued everything before the end, or where the GPU waited for it: ops issued with less
+    than a tenth of their time left make up more than a tenth of the time in ops.
+    """
+    if run.issued is None:
+        return np.zeros(len(run.makespans), bool)
+    compute = run.lowered.compute_ops
+    worked = (run.end - run.start)[:, compute]
+    hurried = (run.end - run.issued)[:, compute] < LEFT * worked
+    share = np.where(hurried, worked, 0.0).sum(axis=1) / np.maximum(worked.sum(axis=1), 1e-9)
+    bound: NDArray[np.bool_] = (share > LEFT) | (run.issued.max(axis=1) >= run.makespans)
+    return bound
+
+
+def issued_share(run: Measured) -> float:
+    """Compute the share of the makespan after which the host had issued everything: the median over repetitions."""
+    return 0.0 if run.issued is None else float(np.median(run.issued.max(axis=1) / run.makespans))
+
+
+def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
+    """Drop launch-bound repetitions; returns the rest, and how many each schedule lost (PpsimError: all of them)."""
+    kept, left_out = [], {}
+    for run in runs:
+        bound = launch_bound(run)
+        if bound.all():
+            raise PpsimError(
+                f"{run.name} is launch-bound: the host needed {issued_share(run):.0%} of the makespan of "
+                f"{np.median(run.makespans):.1f} ms to issue the ops, so the GPU waited for it",
+                "ops of 5 ms and more, as of --hidden 4096 --heads 32 --seq 2048",
+            )
+        if bound.any():
+            left_out[run.name] = int(bound.sum())
+            run = run.repetitions(np.flatnonzero(~bound).tolist())
+        kept.append(run)
+    return kept, left_out
 
 
 def _alone(

@@ -15,7 +15,9 @@ from ppsim.base.text import shorten
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
-from ppsim.real.traces import job, kineto, primus, recorded, spans, table, table_file
+from ppsim.real.runs.record import load
+from ppsim.real.runs.record_file import is_record
+from ppsim.real.traces import job, kineto, primus, spans, table, table_file
 from ppsim.real.traces.run import RealRun
 
 SUFFIXES = tuple(f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz"))
@@ -68,10 +70,10 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
         return kineto.read_kineto(source, found)
     if len(found) > 1:
         raise InputError(f"{source} holds {len(found)} records, and one is read at a time", "the path of one of them")
-    return recorded.read_recorded(next(iter(found)), schedule)
+    return _read_record(next(iter(found)), schedule)
 
 
-FORMATS = {"record": recorded.matches, "primus": primus.matches, "kineto": kineto.matches, "spans": spans.matches}
+FORMATS = {"record": is_record, "primus": primus.matches, "kineto": kineto.matches, "spans": spans.matches}
 
 
 def shows_run(path: str) -> bool:
@@ -177,3 +179,18 @@ def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
         raise InputError(f"{source} is a schedule without times, so it shows no run", HINT)
     times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
     return RealRun.of_ops(source, "timeline", timeline.schedule, first, *times, unit=timeline.unit)
+
+
+def _read_record(path: str, schedule: str) -> RealRun:
+    """Read one run of a record (InputError: it is no record, or has several runs and none of that name)."""
+    record = load(path)
+    runs = [run for run in record.runs if schedule in ("", run.name)]
+    if len(runs) != 1:
+        names = ", ".join(run.name for run in record.runs)
+        what = f"no run of {schedule}" if schedule else f"{len(runs)} runs"
+        raise InputError(f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}")
+    run = runs[0]
+    posted, start, end = (times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end))
+    followed, arrival = run.lowered.compute, np.where(start > posted, start, np.nan)
+    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
+    return RealRun(path, "record", followed, *times)

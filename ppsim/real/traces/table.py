@@ -14,8 +14,7 @@ from ppsim.base.text import quote, shorten
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
-from ppsim.real.traces.table_file import HINT, File, find_names, read_file
-from ppsim.real.traces.table_header import check_headers
+from ppsim.real.traces.table_file import HINT, File, check_headers, find_names, read_file
 from ppsim.real.traces.table_words import COLUMNS, GROUPS, PER_SECOND, UNITS, kind_of, meanings, split_unit
 
 Ints = NDArray[np.int64]

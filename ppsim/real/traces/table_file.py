@@ -26,6 +26,7 @@ SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 MAGIC = b"PAR1"
 MOST_VALUES = 400_000_000
 SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides
+MOST_DEVICES = 1 << 20
 HINT = (
     "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, kind, microbatch, start, end"
 )
@@ -55,6 +56,31 @@ def read_file(path: str, data: bytes) -> File:
     except UnicodeDecodeError:
         raise InputError(f"'{name_of(path)}' is neither text nor Parquet", HINT) from None
     return _read_json_lines(path, text) if text.lstrip().startswith("{") else _read_csv(path, text)
+
+
+def check_headers(source: str, files: Sequence[File]) -> None:
+    """Refuse files that are, by the recorder's headers, of two runs or lack a device's (InputError)."""
+    first = files[0]
+    for file in files[1:]:
+        runs = [each.header.get("run") for each in (first, file)]
+        if None not in runs and runs[0] != runs[1]:
+            raise InputError(
+                f"{source} holds files of two runs: '{name_of(file.path)}' is of another than '{name_of(first.path)}'",
+                "a folder for each run, without files of an older one",
+            )
+    told = [tuple(file.header.get(name, -1) for name in ("replica", "device", "devices")) for file in files]
+    if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
+        return
+    devices = min(max(row[2] for row in told), MOST_DEVICES)
+    for replica in sorted({row[0] for row in told}):
+        have = {row[1] for row in told if row[0] == replica}
+        missing = next((device for device in range(devices) if device not in have), None)
+        if missing is not None:
+            which = f" of replica {replica}" if len({row[0] for row in told}) > 1 else ""
+            raise InputError(
+                f"{source}: there is no file of device {missing}{which}, of {devices}",
+                "the files of all processes in one folder",
+            )
 
 
 def find_names(data: bytes) -> list[str]:

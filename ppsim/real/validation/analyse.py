@@ -18,8 +18,8 @@ from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
-from ppsim.real.validation.levels import LEVELS, Prediction
 from ppsim.real.validation.ops_only import predict_ops_only
+from ppsim.real.validation.predict import LEVELS, Prediction
 from ppsim.real.validation.rounds import find_middle, predict_runs
 
 CLASSES = ("compute", "P2P", "wait", "host")

@@ -22,8 +22,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.real.runs.beside import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.validation.insitu import measure_overheads, observed_costs
-from ppsim.real.validation.levels import Prediction
-from ppsim.real.validation.predict import Overheads, Site
+from ppsim.real.validation.predict import Overheads, Prediction, Site
 
 Times = NDArray[np.float64]
 _EVERYWHERE = mask(kind for kind in Kind if kind.info.everywhere)

@@ -22,7 +22,7 @@ from ppsim.engine.simple.terms import Terms, measure_terms
 from ppsim.real.runs.record import Measured
 from ppsim.real.traces.run import RealRun
 from ppsim.real.validation.insitu import observed_costs
-from ppsim.real.validation.levels import Prediction
+from ppsim.real.validation.predict import Prediction
 
 Times = NDArray[np.float64]
 

@@ -1,4 +1,16 @@
-"""Execute lowered queues as real processes would, given the costs of ops, calls and messages on them."""
+"""Execute lowered queues as real processes would, given the costs of ops, calls and messages on them.
+
+A run is predicted by five models, from the simplest to the full one; each adds one cause of error.
+
+==========  =======================================================================================
+nominal     the ops' own costs, messages free
+link        + latency and bandwidth of a message, measured alone before the run
+host        + what ops and the send and receive calls really cost, taken from other schedules' runs
+held-out    + latency of a message and gap between actions from those runs; devices whose ops sleep
+            wait for one of the machine's cores while all are taken
+replay      the run's own op times in each repetition: the error left is the model's, not the costs'
+==========  =======================================================================================
+"""
 
 from __future__ import annotations
 
@@ -27,6 +39,7 @@ ROUNDS = 3
 # Most iterations of the order of posts, which settles exactly: of 599 executions of the recorded sessions 515 have
 # after three and all after nine.
 MOST_ROUNDS = 30
+LEVELS = ("nominal", "link", "host", "held-out", "replay")
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,20 @@ class Overheads:
     # none waited
     latency: float
     late: float = 0.0  # overshoot of an op that sleeps; 0 for ops that compute
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the models say of a run."""
+
+    # for each of :data:`LEVELS`, shape (repetitions,), or (1,) for all repetitions alike
+    makespans: Mapping[str, NDArray[np.float64]]
+    best: Execution  # the held-out execution, of the repetition closest to the median where each has its own
+    gap: float | NDArray[np.float64]  # before each entry of that execution, one number or shape (entries,)
+    preamble: float  # before the first entry of each device
+    # the run predicted from its own other repetitions: the median of the absolute errors; None where it has no other
+    # ones
+    floor: float | None = None
 
 
 def replay(run: Measured, terms: Overheads, site: Site) -> NDArray[np.float64]:

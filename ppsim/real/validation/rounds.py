@@ -14,12 +14,22 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.execution import Execution
+from ppsim.engine.detailed.execute import execute
+from ppsim.engine.detailed.spec import Network
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
 from ppsim.real.validation.beside import overheads_of, predict_beside
 from ppsim.real.validation.insitu import average_overheads, observed_costs, remove_contention
-from ppsim.real.validation.levels import Prediction, predict_levels
-from ppsim.real.validation.predict import Overheads, Site, execute_on_cores, scale_link
+from ppsim.real.validation.predict import (
+    Overheads,
+    Prediction,
+    Site,
+    build_network,
+    execute_on_cores,
+    execute_with_calls,
+    scale_link,
+)
 
 Times = NDArray[np.float64]
 
@@ -52,7 +62,7 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
         if run.lowered.compute.has_lanes:
             predictions.append(predict_beside(run, others, seen, terms[run.name], site))
             continue
-        levels = partial(predict_levels, run, seen=seen, found=held, site=site)
+        levels = partial(_predict_levels, run, seen=seen, found=held, site=site)
         now = None
         if not (paired and used[run.name]):
             executions = levels(others)
@@ -69,6 +79,23 @@ def predict_runs(record: Record, names: Sequence[str], used: Mapping[str, list[M
         floor = _noise_floor(run, steady, now, terms[run.name], site)
         predictions.append(Prediction(makespans, best, held.gap, held.preamble, floor))
     return predictions
+
+
+def _predict_levels(
+    run: Measured, others: Sequence[Measured], seen: Overheads, found: Overheads, site: Site
+) -> dict[str, Execution]:
+    """Execute a run at every level but the replay, with costs from ``others``.
+
+    ``seen`` are the overheads of those runs as measured, ``found`` the same without contention.
+    """
+    late, end = (seen.late, found.late) if site.asleep else (None, None)
+    calls = replace(seen, gap=0.0, preamble=0.0)
+    return {
+        "nominal": execute(run.lowered, run.costs, Network()),
+        "link": execute(run.lowered, run.costs, build_network(run, site)),
+        "host": execute_with_calls(run, observed_costs(run, others, late), site, calls),
+        "held-out": execute_on_cores(run, observed_costs(run, others, end), scale_link(site, found), found),
+    }
 
 
 def find_pace(run: Measured) -> Times:

@@ -22,7 +22,7 @@ from tests.refresh_records import FOLDER
 torch = pytest.importorskip("torch", reason="runs stages")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "warm_processes")]
 
-from ppsim.real.runs import own_runner, pace, partitioned, session, streams, tasks  # noqa: E402
+from ppsim.real.runs import own_runner, partitioned, session, streams, tasks  # noqa: E402
 from ppsim.real.validation.analyse import validate  # noqa: E402
 from ppsim.real.validation.overlay import overlay_document  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
@@ -97,21 +97,21 @@ def test_a_gpu_that_runs_out_of_memory_is_said_so():
 
 @pytest.mark.parametrize(("ahead", "bound"), [(50.0, False), (5.0, False), (0.5, True), (-0.1, True)])
 def test_a_repetition_is_launch_bound_when_ops_end_as_soon_as_they_are_issued(ahead, bound):
-    assert pace.launch_bound(run_with(ahead)).tolist() == [bound]
+    assert session.launch_bound(run_with(ahead)).tolist() == [bound]
 
 
 def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refused():
     good, bad = run_with(50.0), run_with(0.1)
     columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "start", "end", "issued")}
     both = Measured("1f1b", good.lowered, good.costs, device_end=np.zeros((2, 2)), **columns)
-    (kept,), left_out = pace.drop_launch_bound([both])
+    (kept,), left_out = session.drop_launch_bound([both])
     assert left_out == {"1f1b": 1}
     assert kept.issued is not None
     assert (kept.end == good.end).all()
     with pytest.raises(PpsimError, match="1f1b is launch-bound") as caught:
-        pace.drop_launch_bound([bad])
+        session.drop_launch_bound([bad])
     assert "--hidden" in caught.value.hint
-    assert pace.drop_launch_bound([good]) == ([good], {})
+    assert session.drop_launch_bound([good]) == ([good], {})
 
 
 def test_when_the_host_issued_survives_a_file(tmp_path):
