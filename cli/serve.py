@@ -63,8 +63,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from ppsim.schedules import families
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
-    from ppsim.show.server.page import live_page
-    from ppsim.show.server.watch import watch
+    from ppsim.show.server.page import live_page, watch
 
     try:
         import starlette  # noqa: F401

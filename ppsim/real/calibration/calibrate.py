@@ -12,6 +12,7 @@ from ppsim.errors import InputError
 from ppsim.inputs.profile.line_fit import fit_messages
 from ppsim.inputs.profile.profile import ITEM_BYTES, Profile, Provenance, Workload
 from ppsim.real.calibration import links, machine, ops, p2p
+from ppsim.real.calibration.clock import Tick
 from ppsim.real.calibration.machine import device_for, torch_module
 from ppsim.real.calibration.user_module import UserModule
 
@@ -98,7 +99,7 @@ def _op_steps(plan: CalibrationPlan) -> int:
     return ops.rounds(plan.model, plan.repeats, plan.warm_up)
 
 
-def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: ops.Tick) -> Profile:
+def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: Tick) -> Profile:
     """Measure the ops of the plan's stages, and what they hold."""
     if isinstance(plan.model, UserModule):
         from ppsim.real.calibration.user_ops import measure_stages

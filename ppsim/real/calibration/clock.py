@@ -22,6 +22,7 @@ class Timed:
     result: Any  # what the call returned
 
 
+Tick = Callable[[str], None]  # called with what was measured last
 Watch = Callable[[Callable[[], Any], bool], Timed]
 
 

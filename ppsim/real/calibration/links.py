@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -12,13 +12,12 @@ from typing import Any
 
 from ppsim.base.priority import REST, real_time_priority
 from ppsim.inputs.profile.profile import NOT_A_LINK, Message
-from ppsim.real.calibration.clock import spread, stopwatch
+from ppsim.real.calibration.clock import Tick, spread, stopwatch
 from ppsim.real.calibration.p2p import Side, agree, exchange, repeats_of
 from ppsim.real.calibration.processes import Say, ranks
 
 BACKEND = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 TIMEOUT = timedelta(seconds=60)
-Tick = Callable[[str], None]
 
 
 def launched() -> tuple[int, int]:

@@ -11,10 +11,9 @@ from typing import Any
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.inputs.profile.profile import Activation, OpTime, Workload
-from ppsim.real.calibration.clock import Timed, Watch, spread, stopwatch
+from ppsim.real.calibration.clock import Tick, Timed, Watch, spread, stopwatch
 from ppsim.real.calibration.stage_ops import StageOps, stage_ops
 
-Tick = Callable[[str], None]
 Times = tuple[float, float]  # of the device and of the host, in ms
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ppsim.base.outside_code import outside_code
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import OpTime, StageSize
-from ppsim.real.calibration.clock import stopwatch
+from ppsim.real.calibration.clock import Tick, stopwatch
 from ppsim.real.calibration.memory import activation_bytes
 from ppsim.real.calibration.ops import collect, one_thread, op_time, time_once
 from ppsim.real.calibration.stage_ops import gathered
 from ppsim.real.calibration.user_module import CHAIN, UserModule, UserStage, check_output, input_of, make_stage
-
-Tick = Callable[[str], None]
 
 
 def measure_stages(

@@ -100,20 +100,16 @@ def load(path: str) -> Record:
 def _run_object(run: Measured, step: float) -> dict[str, Any]:
     posted, start, end = (np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end))
     times = {"gap": posted - _before(run.lowered.schedule, end), "waited": start - posted, "worked": end - start}
+    others = {kind.name: time for kind, time in run.costs.others.items()}
     return {
         "name": run.name,
         "compute": _schedule_object(run.lowered.compute),
         "queues": _schedule_object(run.lowered.schedule),
         "batch": run.lowered.batch,
-        "costs": _costs_object(run.costs),
+        "costs": {"time": run.costs.time, "pair": run.costs.pair} | ({"others": others} if others else {}),
         "finished": np.round(run.device_end / step).astype(np.int64),
         **times,
     } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
-
-
-def _costs_object(costs: Costs) -> dict[str, Any]:
-    others = {kind.name: time for kind, time in costs.others.items()}
-    return {"time": costs.time, "pair": costs.pair} | ({"others": others} if others else {})
 
 
 def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +131,9 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
             lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
     except (ValueError, OverflowError):
         raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
-    _check_queues(lowered, where)
+    with _located(where):  # held to what every schedule's file is: all ops once, in an order that finishes, matched
+        require_sound(Draft.from_schedule(lowered.schedule))
+        match_messages(lowered)
     shape = len(run.gap), len(queues)
     gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
     if min(waited.min(), worked.min()) < 0:
@@ -155,13 +153,6 @@ def _kind_of(name: str) -> Kind:
     if name not in [kind.name for kind in TIMED]:
         raise InputError(f"costs.others has no kind of op called {quote(name)}", HINT)
     return Kind[name]
-
-
-def _check_queues(lowered: Lowered, where: str) -> None:
-    """Hold the queues to what every schedule's file is held to: all ops once, in an order that finishes, matched."""
-    with _located(where):
-        require_sound(Draft.from_schedule(lowered.schedule))
-        match_messages(lowered)
 
 
 @contextmanager

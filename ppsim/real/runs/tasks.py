@@ -217,7 +217,7 @@ class ComputingTasks:
             self._run_one(*first)
             self._run_one(*second)
         else:
-            self._forward(forward[1], partial(_beside, pair, partial(self._run_one, *other)))
+            self._forward(forward[1], lambda x: pair(x, partial(self._run_one, *other)))
 
     def _run_one(self, kind: int, cell: Cell) -> None:
         if kind == Kind.F:
@@ -276,7 +276,3 @@ class _Transfer:
         if self._work is not None:
             with outside_code(*self._where):
                 self._work.wait()
-
-
-def _beside(pair: Callable[[Any, Callable[[], None]], Any], other: Callable[[], None], x: Any) -> Any:
-    return pair(x, other)

@@ -28,7 +28,7 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.real.calibration.processes import temporary_folder
-from ppsim.real.runs.own_runner import read_marks
+from ppsim.real.runs.own_runner import Mark, read_marks
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock
 from ppsim.real.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
@@ -36,7 +36,6 @@ from ppsim.show.files.document import Document
 from ppsim.show.files.writers import csv
 
 FLOAT_BYTES = 4
-Marks = list[tuple[int, Any, Any, Any, int]]
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
     target = {"target": targets} if last in held else {}
 
     def turn(begin: int) -> Turns:
-        noted: Marks = []
+        noted: list[Mark] = []
         with _recorded(runtime, job.steps[rank], watch, noted):
             runtime.step(*arguments, **target, return_outputs=False)
         end = watch.mark()
@@ -223,7 +222,7 @@ def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, Torc
 
 
 @contextmanager
-def _recorded(runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: Marks) -> Iterator[None]:
+def _recorded(runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: list[Mark]) -> Iterator[None]:
     """Note the times of every action of torch's pipelining runtime inside the block."""
     from torch.distributed.pipelining import schedules
 

@@ -123,10 +123,10 @@ def _within(steps: str, number: str) -> bool:
 def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
     makespans = run.makespans
     middle = float(np.median(makespans))
-    errors = {level: float(np.median(predicted / makespans - 1)) for level, predicted in prediction.makespans.items()}
-    for level in LEVELS:
-        if len(prediction.makespans[level]) == 1:
-            errors[level] = float(prediction.makespans[level][0]) / middle - 1
+    errors = {
+        level: float(each[0]) / middle - 1 if len(each) == 1 else float(np.median(each / makespans - 1))
+        for level, each in ((level, prediction.makespans[level]) for level in LEVELS)
+    }
     row = find_middle(run)
     best, timeline = prediction.best, _timeline(run, row)
     told, posted = best.timeline, predict.posted_times(best, prediction.gap, prediction.preamble)
@@ -137,7 +137,7 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
         run=run,
         makespan=middle,
         spread=(float(np.quantile(makespans, 0.1)), float(np.quantile(makespans, 0.9))),
-        errors={level: errors[level] for level in LEVELS},
+        errors=errors,
         best=best,
         typical=float(np.median(prediction.makespans["held-out"])),
         floor=prediction.floor,

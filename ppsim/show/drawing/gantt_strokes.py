@@ -17,8 +17,16 @@ from numpy.typing import NDArray
 from ppsim.analysis.idle import NAMES
 from ppsim.base.notes import note
 from ppsim.core.ops import Kind
-from ppsim.show.drawing.gantt_arrows import draw_arrows
-from ppsim.show.drawing.gantt_layout import COLOUR_COUNT, LEAST_BORDERED, POINT, Cells, join_cells, raster, tick_step
+from ppsim.show.drawing.gantt_layout import (
+    COLOUR_COUNT,
+    LEAST_BORDERED,
+    POINT,
+    Cells,
+    Messages,
+    join_cells,
+    raster,
+    tick_step,
+)
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
@@ -119,7 +127,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         if design.gap:
             axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
     if design.arrows and panel.messages is not None:
-        draw_arrows(axes, panel.messages, design.gap)
+        _draw_arrows(axes, panel.messages, design.gap)
 
 
 def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
@@ -265,4 +273,27 @@ def number_cells(
             ha="center",
             va="center_baseline",
             zorder=5,
+        )
+
+
+def _draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
+    """Draw an arrow per message; one that passes other devices' rows goes behind their cells, ``gap`` rows apart."""
+    from matplotlib.patches import FancyArrowPatch
+
+    edge = 0.5 - gap
+    step = np.sign(messages.receiver - messages.sender)
+    tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
+    for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
+        axes.add_artist(
+            FancyArrowPatch(
+                (sent, y),
+                (arrived, onto),
+                arrowstyle="-|>,head_length=1.8,head_width=0.9",
+                mutation_scale=1,
+                linewidth=0.55,
+                color=COMM_ARROW,
+                shrinkA=0,
+                shrinkB=0,
+                zorder=2,
+            )
         )

@@ -1,12 +1,15 @@
-"""The live page: the report's page with controls above it."""
+"""The live page: the report's page with controls above it, and a copy of a file of the user's that it follows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from ppsim.base.json_output import dump_json
+from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
 from ppsim.show.files.writers.html import START, all_scripts, make_page
 
@@ -61,3 +64,25 @@ def live_page(
     controls += f'<script type="application/json" id="live-data">{embedded}</script>\n'
     script = all_scripts() + (here / "live.js").read_text("utf-8") + START
     return make_page(document, script, (here / "live.css").read_text("utf-8"), controls)
+
+
+def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
+    """Copy a file to the drops; the function returned does so again if it changed (InputError: unreadable, or code)."""
+    if source.suffix == ".py":
+        raise InputError(f"--watch {source} is code, which a page does not run", "ppsim run writes its ops as JSON")
+    seen: list[tuple[int, int]] = []
+
+    def changes() -> tuple[str, int]:
+        try:
+            found = source.stat()
+            state = found.st_mtime_ns, found.st_size
+            if not seen or seen[-1] != state:
+                shutil.copyfile(source, folder / source.name)
+                seen.append(state)
+        except OSError as error:
+            if not seen:
+                raise InputError(f"--watch {source}: {error.strerror}") from error
+        return source.name, len(seen)
+
+    changes()
+    return changes

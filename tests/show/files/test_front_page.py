@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ppsim.analysis.tradeoff import Point, tradeoff
-from ppsim.show.files.front_page import front_page
+from ppsim.show.files.tradeoff import front_page
 from tests.pages import BROWSER, opened
 
 POINTS = [Point("1f1b", 33, 4), Point("gpipe", 33, 8), Point("zb-1p", 27, 4), Point("dualpipe", 26, 5)]

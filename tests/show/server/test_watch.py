@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.show.server.watch import watch
+from ppsim.show.server.page import watch
 
 
 def test_each_change_is_copied_and_counted(tmp_path):
