@@ -16,8 +16,9 @@ import tomllib
 import types
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ppsim.base.source import name_of, read_text
@@ -85,6 +86,20 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
         what = "no schema" if found is None else f"schema {quote(found)}"
         raise InputError(f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint)
     return typing.cast(T, _build(cls, data, (), _Source(path, lines)))
+
+
+@cache
+def list_installed(folder: Path) -> Mapping[str, Path]:
+    """List the TOML files of a folder of the library by name; what is installed stays as it is."""
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def read_installed(path: Path, cls: type[T], schema: str) -> T:
+    """Read a file of the library, once."""
+    return typing.cast(T, _read_once(str(path), cls, schema))
+
+
+_read_once: Callable[..., Any] = cache(read)
 
 
 def _loads(text: str, path: str, hint: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,14 +239,14 @@ class Machine:
         return link.alpha_us * 1e-6
 
 
-def gpus() -> dict[str, Path]:
+def gpus() -> Mapping[str, Path]:
     """List the GPUs of the library: names and files."""
-    return {path.stem: path for path in sorted((LIBRARY / "gpus").glob("*.toml"))}
+    return toml.list_installed(LIBRARY / "gpus")
 
 
-def machines() -> dict[str, Path]:
+def machines() -> Mapping[str, Path]:
     """List the clusters of the library: names and files."""
-    return {path.stem: path for path in sorted((LIBRARY / "clusters").glob("*.toml"))}
+    return toml.list_installed(LIBRARY / "clusters")
 
 
 def read_gpu(spec: str) -> Gpu:
@@ -255,9 +256,11 @@ def read_gpu(spec: str) -> Gpu:
         InputError: no such name or file, or one that describes no GPU.
     """
     known = gpus()
-    if spec.lower() not in known and not spec.endswith(".toml"):
+    if spec.lower() in known:
+        return toml.read_installed(known[spec.lower()], Gpu, SCHEMA)
+    if not spec.endswith(".toml"):
         raise _unknown("GPU", spec, known)
-    return toml.read(str(known.get(spec.lower(), spec)), Gpu, SCHEMA, EXAMPLE)
+    return toml.read(spec, Gpu, SCHEMA, EXAMPLE)
 
 
 def read_cluster(spec: str) -> Cluster:
@@ -268,7 +271,8 @@ def read_cluster(spec: str) -> Cluster:
     """
     if "," in spec and not spec.endswith(".toml"):
         return _from_words(spec)
-    return clusters.read(str(machines().get(spec.lower(), spec)))
+    known = machines().get(spec.lower())
+    return toml.read_installed(known, Cluster, clusters.SCHEMA) if known else clusters.read(spec)
 
 
 def read_machine(spec: str) -> Machine:
@@ -337,6 +341,6 @@ def _from_words(spec: str) -> Cluster:
     return Cluster(gpus_of_node, Link(link=match[3]), inter=Link(link=match[4]), shared=shared, gpu=match[1])
 
 
-def _unknown(what: str, spec: str, known: dict[str, Path]) -> InputError:
+def _unknown(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
     guess = guess_of(spec.lower(), known)
     return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, or a .toml file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -426,9 +427,9 @@ def attended_tokens(model: Model, mixer: str) -> float:
     return model.seq / 2 if not w or w >= model.seq else w - w * w / (2 * model.seq)
 
 
-def library() -> dict[str, Path]:
+def library() -> Mapping[str, Path]:
     """List the models of the library: names and files."""
-    return {path.stem: path for path in sorted(LIBRARY.glob("*.toml"))}
+    return toml.list_installed(LIBRARY)
 
 
 def is_config(spec: str) -> bool:
@@ -472,7 +473,7 @@ def read_trained(spec: str, seq: int | None = None) -> Model:
 def _read(spec: str, any_length: bool) -> Model:
     known = library()
     if spec.lower() in known:
-        return toml.read(str(known[spec.lower()]), Model, SCHEMA, EXAMPLE)
+        return toml.read_installed(known[spec.lower()], Model, SCHEMA)
     if is_config(spec):
         path = str(Path(spec) / "config.json") if Path(spec).is_dir() else spec
         try:

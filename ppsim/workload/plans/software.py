@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ppsim.base import toml
@@ -193,8 +192,8 @@ class Version:
 @lru_cache(maxsize=1)
 def softwares() -> dict[str, Software]:
     """Read the software of the library, by name."""
-    paths = sorted((LIBRARY / "software").glob("*.toml"))
-    return {path.stem: toml.read(str(path), Software, SCHEMA) for path in map(Path, paths)}
+    paths = toml.list_installed(LIBRARY / "software")
+    return {name: toml.read(str(path), Software, SCHEMA) for name, path in paths.items()}
 
 
 def numbers(text: str) -> tuple[int, ...]:
