@@ -21,9 +21,11 @@ class Browser:
     def __init__(self, answers: BinaryIO, commands: BinaryIO) -> None:
         self._from, self._to = answers, commands
         self._number, self._session = 0, ""
+        self.errors: list[dict[str, Any]] = []  # what the console told of the page that is open
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.ask("Page.enable")
+        for part in ("Page", "Runtime", "Log"):
+            self.ask(f"{part}.enable")
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command of the protocol and return its result."""
@@ -34,7 +36,9 @@ class Browser:
         self._to.write(json.dumps(message).encode() + b"\0")
         self._to.flush()
         while (answer := self._next()).get("id") != self._number:
-            pass
+            told = answer.get("params", {})
+            if "exceptionDetails" in told or "error" in (told.get("type"), told.get("entry", {}).get("level")):
+                self.errors.append(told)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
@@ -59,10 +63,12 @@ class Browser:
         self.run(f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, 10); }})")
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until its chart is drawn."""
+        """Go to an address and wait until its chart is drawn; fails where the page says that it failed."""
         self.ask("Page.navigate", url="about:blank")
+        self.errors.clear()
         self.ask("Page.navigate", url=address)
-        self.wait("document.documentElement?.dataset.state === 'drawn'")
+        self.wait("['drawn', 'failed'].includes(document.documentElement?.dataset.state)")
+        assert self.run("document.getElementById('fault')?.textContent ?? ''") == ""
 
     def mouse(self, kind: str, x: float, y: float) -> None:
         """Press, move or release the left button."""

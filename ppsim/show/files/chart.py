@@ -52,7 +52,7 @@ def save_chart(
             {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
             "document.documentElement.dataset.state = 'drawn';",
             said=html.escape(said),
-            picture=_for_both_themes(picture.getvalue().decode()),
+            picture=for_both_themes(picture.getvalue().decode()),
             head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
             body="\n".join(map(_row, rows)),
             command=html.escape(str(inputs.get("command", ""))),
@@ -65,7 +65,7 @@ def _row(cells: Sequence[str]) -> str:
     return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
 
 
-def _for_both_themes(svg: str) -> str:
+def for_both_themes(svg: str) -> str:
     """Make an svg take the page's background and text, and each colour's twin on a dark page."""
     drawn = re.sub(
         r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL

@@ -10,6 +10,7 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.worker_map import WorkerMap, figure_of
+from ppsim.show.files.chart import for_both_themes
 from ppsim.show.files.document import abilities_of
 
 TITLE = "workers by slowdown, over steps"
@@ -24,9 +25,16 @@ def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, in
         write_figure(lambda: figure_of(found, width), out, suffix, title=TITLE, inputs=inputs)
 
 
+STYLE = """
+#workers svg { min-width: 760px; width: 100%; height: auto; display: block; margin-top: 12px; }
+#workers text { fill: var(--ink); }
+[data-theme="dark"] #workers image { filter: invert(0.92) hue-rotate(180deg); }
+"""
+
+
 def workers_svg(found: WorkerMap, width: float) -> str:
-    """Draw the map as a section of a page."""
+    """Draw the map as a section of a page, as wide as its column."""
     out = io.BytesIO()
     write_figure(lambda: figure_of(found, width), out, ".svg", title=TITLE, inputs={})
-    text = out.getvalue().decode()
-    return f'<section aria-label="{TITLE}">{text[text.index("<svg") :]}</section>\n'
+    head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{TITLE}">'
+    return f"{head}<style>{STYLE}</style>{for_both_themes(out.getvalue().decode())}</div>\n"

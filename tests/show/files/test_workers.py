@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.commands import invoke, refused
-from tests.pages import BROWSER, opened
 from tests.real_runs import PRIMUS, STRAGGLERS
 
 
@@ -29,14 +28,6 @@ def test_the_page_of_a_job_shows_them_and_no_other_page(tmp_path, monkeypatch):
     invoke("explain", "--trace", str(PRIMUS), "-o", "plain.html", "-q")
     assert "slowdown of each worker" in Path("job.html").read_text()
     assert "slowdown of each worker" not in Path("plain.html").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
-def test_the_page_of_a_job_opens_with_its_chart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    invoke("explain", str(STRAGGLERS), "-o", "job.html", "-q")
-    assert "device 3" in opened(Path("job.html").read_text(), tmp_path)
 
 
 def test_heat_is_refused_where_there_are_no_replicas_and_where_nothing_is_drawn(tmp_path, monkeypatch):
