@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +24,6 @@ from ppsim.questions.build import add_memory
 from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
-from ppsim.questions.optimize_film import Step, film
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.problems import (
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 ALONE = "search"  # the key of a search that is no part of a front
 # The share of the time that the list has; seconds more for its first schedule: a slow machine has an answer as well.
 LISTED, FIRST_S = 0.6, 2.0
+MOST_STEPS, MOST_OPS = 40, 60_000  # of a film: what it knew when, and the ops of all its timelines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,3 +377,43 @@ def _numbers(found: Outcome) -> dict[str, Any]:
             for k, s in ((k, k.solution) for k in found.known)
         ],
     }
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a search knew after ``seconds``: the best schedule, and a bound of the objective."""
+
+    seconds: float
+    solution: Solution
+    bound: float
+
+
+def film(document: Document, steps: Sequence[Step], found: Outcome, lead: str) -> Document:
+    """Add the best orders of a search on its last placement; the document as it is where there is one only."""
+    import numpy as np
+
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.show.files.document import Story
+
+    problem, placed = found.problem, found.problem.placement.devices
+    steps = [step for step in steps if np.array_equal(step.solution.schedule.placement.devices, placed)][-MOST_STEPS:]
+    orders = list({id(step.solution): step.solution for step in steps}.values())
+    if len(orders) < 2 or sum(len(order.schedule) for order in orders) > MOST_OPS:
+        return document
+    places = {id(order): place for place, order in enumerate(orders)}
+    told = [
+        {
+            "timeline": places[id(step.solution)],
+            "seconds": round(step.seconds, 3),
+            "value": (value := step.solution.score(problem.objective)[0]),
+            "bound": min(step.bound, value),
+        }
+        for step in steps
+    ]
+    return replace(
+        document,
+        timelines=tuple(simulate(order.schedule, problem.costs) for order in orders),
+        titles=tuple(order.origin for order in orders),
+        title=document.title or document.titles[-1],
+        story=Story({"lead": lead, "objective": problem.objective, "steps": told}),
+    )

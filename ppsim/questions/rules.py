@@ -10,8 +10,23 @@ import math
 import re
 
 from ppsim.errors import InputError
-from ppsim.questions import rules_real
-from ppsim.questions.given import COSTS, DETAILED, GIVEN_COSTS, LAYER_TIMES, LOOK, PLANNED, UNEVEN, Given, Need, never
+from ppsim.questions.given import (
+    COSTS,
+    DETAILED,
+    GIVEN_COSTS,
+    LAYER_TIMES,
+    LOOK,
+    MEASURING,
+    MODEL,
+    PLANNED,
+    REQUEST,
+    SHAPE,
+    TIMED,
+    UNEVEN,
+    Given,
+    Need,
+    never,
+)
 from ppsim.questions.groups import OWN
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
@@ -353,6 +368,101 @@ NEEDS = (
     # Noise.
     Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
     Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
+    # What measures, and runs for real.
+    Need(
+        ("from_record", "trace", "record"),
+        lambda g: sum(map(bool, (g["from_record"], g["trace"], g["record"]))) < 2,
+        "{options} cannot be given together",
+        commands=("validate",),
+    ),
+    Need(
+        ("only",),
+        lambda g: g.writes(),
+        "{options} chooses what figures and pages show, and none is written",
+        "add -o FILE.svg",
+        ("validate",),
+    ),
+    Need(
+        ("iteration", "unit"),
+        lambda g: bool(g["trace"]),
+        "{options} says how to read --trace, and there is none",
+        "leave it out",
+        ("validate",),
+    ),
+    Need(
+        ("iteration",),
+        lambda g: bool(g["from_trace"]),
+        "{options} chooses iterations of --from-trace, and there is none",
+        "leave it out",
+        ("calibrate",),
+    ),
+    Need(
+        ("names", "schedule", *SHAPE, *REQUEST, "profile"),
+        lambda g: not g["from_record"],
+        "--from-record runs nothing, so {options} cannot be given too",
+        "leave it out",
+        ("validate",),
+    ),
+    Need(
+        REQUEST,
+        lambda g: not g["trace"],
+        "--trace shows a run made elsewhere, so {options} cannot be given too",
+        "leave it out",
+        ("validate",),
+    ),
+    Need(
+        TIMED,
+        lambda g: g["ops"] == "timed",
+        "{options} is for ops that only take their time",
+        "add --ops timed",
+        ("validate",),
+    ),
+    Need(
+        MODEL,
+        lambda g: g["ops"] == "compute",
+        "{options} is for stages that compute, and --ops timed has none",
+        "leave it out",
+        ("validate",),
+    ),
+    Need(
+        (*MODEL, "dtype"),
+        lambda g: not g["module"],
+        "--module brings the model, so {options} cannot be given too",
+        "leave one out",
+        ("validate", "calibrate"),
+    ),
+    Need(("module",), lambda g: g["ops"] != "timed", "{options} has stages that compute, and --ops timed has none"),
+    Need(
+        ("module",),
+        lambda g: bool(g["stages"]) or g.command != "calibrate" or bool(g["from_trace"]),
+        "{options} is asked for each stage, and how many there are is missing",
+        "add --stages 4",
+        ("calibrate",),
+    ),
+    Need(
+        ("stages",),
+        lambda g: bool(g["module"]),
+        "{options} is the number of stages of --module, and there is none",
+        "leave it out",
+        ("calibrate",),
+    ),
+    Need(
+        MODEL,
+        lambda g: not g["profile"],
+        "--profile brings the model, so {options} cannot be given too",
+        "leave one out",
+        ("validate",),
+    ),
+    Need(
+        MEASURING,
+        lambda g: not g["from_trace"],
+        "--from-trace measures nothing, so {options} cannot be given too",
+        "leave it out",
+        ("calibrate",),
+    ),
+    Need(
+        ("sizes", "max_bytes"), lambda g: not (g["sizes"] and g["max_bytes"]), "{options} both set the largest message"
+    ),
 )
 
 
@@ -365,7 +475,7 @@ def check_given(given: Given) -> None:
     """Refuse options without effect in this request (InputError: another makes it idle or is missing; it is empty)."""
     _refuse_empty(given)
     _refuse_endless(given)
-    for need in (*NEEDS, *rules_real.NEEDS):
+    for need in NEEDS:
         if need.commands and given.command not in need.commands:
             continue
         options = given.spellings(need.options)

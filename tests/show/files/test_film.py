@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 import ppsim
-from ppsim.questions import optimize_film
-from ppsim.questions.optimize_film import Step, film
+from ppsim.questions import optimize as searching
+from ppsim.questions.optimize import Step, film
 from ppsim.show.files.document import Document, save
 from tests.browser import started
 from tests.pages import BROWSER
@@ -42,9 +42,9 @@ def test_each_order_is_drawn_once_and_each_step_told(found):
 
 def test_nothing_is_filmed_of_one_order_or_of_too_many_ops(found, monkeypatch):
     assert filmed(found, steps_of(found)[1:]).story is None
-    monkeypatch.setattr(optimize_film, "MOST_OPS", 2 * len(found.schedule))
+    monkeypatch.setattr(searching, "MOST_OPS", 2 * len(found.schedule))
     assert len(filmed(found, steps_of(found)).timelines) == 2
-    monkeypatch.setattr(optimize_film, "MOST_OPS", 2 * len(found.schedule) - 1)
+    monkeypatch.setattr(searching, "MOST_OPS", 2 * len(found.schedule) - 1)
     assert filmed(found, steps_of(found)).story is None
 
 
