@@ -102,13 +102,17 @@ def find_inputs(schedule: Schedule) -> Inputs:
 
 
 def list_waits(schedule: Schedule) -> Waits:
-    """List what every op waits for."""
+    """List what every op waits for, once a schedule."""
+    kept: Waits | None = vars(schedule).get("waits")
+    if kept is not None:
+        return kept
     before, inputs = previous_on_lane(schedule), find_inputs(schedule)
     follows = np.flatnonzero(before != NONE)
     op = np.concatenate([follows, np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))])
     on_lane = np.arange(len(op)) < len(follows)
     message = np.concatenate([np.zeros(len(follows), np.bool_), inputs.crosses])
-    return Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
+    vars(schedule)["waits"] = found = Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
+    return found
 
 
 def find_senders(schedule: Schedule) -> Indices:

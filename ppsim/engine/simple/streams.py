@@ -90,7 +90,7 @@ def _run(group: Indices, waits: Waits, message: Floats, duration: Floats, link: 
         for edge in range(after[op], after[op + 1]):
             waiting, arrival = target_of[edge], end + delay_of[edge]
             if arrival > ready[waiting] or bound[waiting] == NONE:
-                ready[waiting], bound[waiting] = max(arrival, ready[waiting]), source_of[edge]
+                ready[waiting], bound[waiting] = arrival, source_of[edge]
             left[waiting] -= 1
             if left[waiting] == 0:
                 heappush(heap, (ready[waiting], ready[waiting], waiting))
