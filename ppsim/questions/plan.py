@@ -26,7 +26,7 @@ from ppsim.questions.door import VALUE, names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.plan_explorer import cap_of, caps, launch_of, lead_of, named, places, plan_page_of
+from ppsim.questions.plan_explorer import cap_of, caps, chosen, named, places, plan_page_of
 from ppsim.questions.plan_measured import Told, correct_plans
 from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
@@ -425,6 +425,12 @@ class Plans(Answer[PlanRequest]):
             with open_atomically(target) as out:
                 out.write(self._page())
 
+        def draw_ranks(target: str, suffix: str) -> None:
+            from ppsim.workload.plans.ranks import flowchart
+
+            with open_atomically(target) as out:
+                out.write(flowchart(self._best_built[0], self._best_built[1]).encode())
+
         if self.request.front:
             points = (
                 Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30, row["schedule"] or "no pipeline")
@@ -434,7 +440,7 @@ class Plans(Answer[PlanRequest]):
                 points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)", page=explore
             )
         targets = find_targets(output, tables=True)
-        able = {".html": explore, ".mmd": self._draw_ranks, **dict.fromkeys(TABLES, table)}
+        able = {".html": explore, ".mmd": draw_ranks, **dict.fromkeys(TABLES, table)}
         return [(target, partial(able[suffix], target, suffix)) for target, suffix in targets]
 
     def _page(self) -> bytes:
@@ -444,15 +450,7 @@ class Plans(Answer[PlanRequest]):
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
-        return plan_page_of(
-            self.task,
-            self.found,
-            self.inputs,
-            lost,
-            lambda row: launch_of(self.task, chosen(self.task, row)),
-            base,
-            lead_of(best, self.task),
-        )
+        return plan_page_of(self.task, self.found, self.inputs, lost, base)
 
     def _best(self) -> Line:
         task, found, best = self.task, self.found, self.found.rows[0]
@@ -520,8 +518,7 @@ class Plans(Answer[PlanRequest]):
         from ppsim.core.schedule import place
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
-        machine = self.task.machine_of(self.found.rows[0]["layout"])
-        parallel, layout = chosen(self.task, self.found.rows[0])
+        machine, parallel, layout = self._best_built
         rows = [
             [links.kind, str(links.size), str(links.count), span(links.ranks), links.link, MEANINGS[links.kind]]
             for links in group_links(machine, parallel)
@@ -546,13 +543,18 @@ class Plans(Answer[PlanRequest]):
         yield Table(["pipeline device", *words], lines, left=words)
 
     @cached_property
+    def _best_built(self) -> tuple[Machine, Any, Any]:
+        """The cluster as the best plan's pipeline lies on it, its parallel layout, and its layers per stage."""
+        best = self.found.rows[0]
+        return self.task.machine_of(best["layout"]), *chosen(self.task, best)
+
+    @cached_property
     def _run_line(self) -> str:
         """The command that draws the best plan's pipeline; empty without one."""
         from ppsim.questions.plan_run import run_line
         from ppsim.workload.cost.costs import stage_costs
 
-        parallel, layout = chosen(self.task, self.found.rows[0])
-        machine = self.task.machine_of(self.found.rows[0]["layout"])
+        machine, parallel, layout = self._best_built
         return run_line(parallel, stage_costs(self.task.model, machine, parallel, layout))
 
     @property
@@ -585,14 +587,6 @@ class Plans(Answer[PlanRequest]):
                 )
             return refused, lines
         return refused, []
-
-    def _draw_ranks(self, target: str, suffix: str) -> None:
-        from ppsim.workload.plans.ranks import flowchart
-
-        machine = self.task.machine_of(self.found.rows[0]["layout"])
-        parallel, _ = chosen(self.task, self.found.rows[0])
-        with open_atomically(target) as out:
-            out.write(flowchart(machine, parallel).encode())
 
 
 def costs_beside(task: Task, seconds: float) -> dict[str, float]:
@@ -650,12 +644,3 @@ def _label(row: Mapping[str, Any]) -> str:
 def _unusual(zero: int, offload: float) -> list[str]:
     """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
     return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (offload > 0)
-
-
-def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The parallel layout of a plan and its layers per stage."""
-    from ppsim.workload.plans.by_speed import layout_of
-    from ppsim.workload.plans.space import read_key
-
-    candidate = read_key(row["key"])
-    return candidate.parallel(task.axes.base), layout_of(task, candidate)

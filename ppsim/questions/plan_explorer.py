@@ -26,13 +26,8 @@ LARGEST = 24_000  # letters of all queues on a page
 SHORT = 6  # digits of a time
 
 
-def plan_page_of(
-    task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], launch: Any, base: str, lead: str
-) -> bytes:
-    """Make the page: ``lost_by`` says why each found row lost, ``launch`` gives a row's launch flags by framework.
-
-    ``base`` is the command that one plan's options complete, ``lead`` the best plan in words.
-    """
+def plan_page_of(task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], base: str) -> bytes:
+    """Make the page; ``lost_by``: why each found row lost, ``base``: the command that a plan's options complete."""
     from ppsim.show.files.plan_page import plan_page
     from ppsim.workload.plans.task import OUTCOMES
 
@@ -46,12 +41,12 @@ def plan_page_of(
     shown = f", the fastest {len(rows):,} shown" if len(rows) < simulated else ""
     facts = {
         "inputs": dict(inputs),
-        "lead": lead,
+        "lead": _lead_of(found.rows[0], task),
         "counted": f"{found.total:,} candidates, {simulated:,} simulated{shown}"
         + ("" if found.complete else "; the search was interrupted"),
         "cap": task.cap / 2**30,
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
-        "flags": {str(place): launch(row) for place, row in enumerate(rows) if row["key"] in keys},
+        "flags": {str(place): _launch_of(task, row) for place, row in enumerate(rows) if row["key"] in keys},
         "base": base,
         "perNode": 0 if task.machine.uneven else task.machine.per_node,
         "pipelineFirst": task.axes.base.pipeline_first,
@@ -101,13 +96,22 @@ def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def lead_of(best: Row, task: Task) -> str:
+def _lead_of(best: Row, task: Task) -> str:
     """The best plan in a line."""
     rate = f"{format_number(best['tokens_per_s'] / task.gpus)} tokens/s per GPU"
     return f"{format_number(best['step_s'])} s a step · {rate} · MFU {format_share(best['mfu'])}"
 
 
-def launch_of(task: Task, chosen: tuple[Any, Any]) -> dict[str, Any]:
+def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The parallel layout of a plan and its layers per stage."""
+    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.space import read_key
+
+    candidate = read_key(row["key"])
+    return candidate.parallel(task.axes.base), layout_of(task, candidate)
+
+
+def _launch_of(task: Task, row: Row) -> dict[str, Any]:
     """The launch flags of a plan for each framework that runs it, and why others do not."""
     from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
 
@@ -117,7 +121,7 @@ def launch_of(task: Task, chosen: tuple[Any, Any]) -> dict[str, Any]:
         ("torchtitan", torchtitan_toml),
     ):
         try:
-            texts[name] = write(task.model, *chosen).strip()
+            texts[name] = write(task.model, *chosen(task, row)).strip()
         except InputError as error:
             refused.append(str(error))
     return {"texts": texts, "refused": refused}

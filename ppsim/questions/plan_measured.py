@@ -67,7 +67,7 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
     lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
-    lines += [*describe_anchors(runs, first)]
+    lines += [*describe_anchors(runs)]
     return Told(
         lacking, tuple(run.name for run in runs.anchors), runs.terms(first) if runs.anchors else {}, tuple(lines)
     )
@@ -99,7 +99,7 @@ def _parts(row: Row) -> tuple[int, int]:
     return schedule, sum(row[name] > 1 for name in SIZES) + bool(row["offload"]) + (row["recompute_layers"] is not None)
 
 
-def describe_anchors(runs: Nearby, setting: Setting | None = None) -> Iterator[str]:
+def describe_anchors(runs: Nearby) -> Iterator[str]:
     """Say what the user's runs corrected: each term where there are several, one factor where there is one."""
     groups = Counter((run.setting.software, run.setting.gpu) for run in runs.anchors)
     for (software, gpu), count in groups.items():

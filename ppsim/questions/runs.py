@@ -57,7 +57,8 @@ def time_runs(
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
     """
-    stated = {spec: run for spec in dict.fromkeys(specs) if (run := stated_run(spec, iteration, units.get(spec, "")))}
+    read = {spec: read_stated(spec, iteration, unit=units.get(spec, "")) for spec in dict.fromkeys(specs)}
+    stated = {spec: show_stated(spec, run) for spec, run in read.items() if run}
     spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
     if typed and not spelled:
         verb = "has" if len(typed) == 1 else "have"
@@ -73,12 +74,6 @@ def time_runs(
     shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
     simulated = {spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()}
     return [(stated | simulated)[spec] for spec in specs]
-
-
-def stated_run(spec: str, iteration: str, unit: str = "") -> TimedRun | None:
-    """Read a file's times and explain its idle time; None for a schedule's name and for a file without times."""
-    stated = read_stated(spec, iteration, unit=unit)
-    return None if stated is None else show_stated(spec, stated)
 
 
 def show_stated(spec: str, stated: Stated) -> TimedRun:

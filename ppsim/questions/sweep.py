@@ -123,7 +123,8 @@ def answer(request: SweepRequest) -> Sweep:
     here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
     with progress(not request.face.as_json and not request.face.quiet) as report:
         time_cell = TimeCell(costs, network, files if request.tasks.dask else {})
-        kept_for = inputs_of_cells(grid, costs, network, files)
+        contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
+        kept_for = [_own(grid), asdict(costs), asdict(network), contents]  # no sizes, so that the grid may grow
         found = finish_tasks(time_cell, work, request.tasks, kept_for, report, here)
     rows = [found[cell.key] for cell, _ in shapes]
     timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
@@ -329,14 +330,6 @@ def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions
     code = [source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found]
     factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
     return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, network.cluster])
-
-
-def inputs_of_cells(
-    grid: GridOptions, costs: CostOptions, network: NetworkOptions, files: Mapping[str, SentFile]
-) -> object:
-    """Gather what the row of a cell depends on beside the cell: not on the grid, which may grow."""
-    contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
-    return [_own(grid), asdict(costs), asdict(network), contents]
 
 
 def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:

@@ -25,19 +25,21 @@ JOB_LEVELS = {
 
 def verdict_line(validation: Validation, value: dict[str, Any]) -> Line:
     """Say how far off the predictions are, and whether that is within the tolerance."""
-    held, passed = value["errors"]["held-out"], value["passed"]
-    what = "held-out predictions" if any(v.held_out for v in validation.verdicts) else "predictions with own costs"
-    text = f"{what} are off by {held['median']:.2%} (median), {held['worst']:.2%} (worst): "
-    within = f"{'within' if passed else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
-    return Line([text, (within, "good" if passed else "fault")])
+    return _verdict(
+        value, f", {value['errors']['held-out']['worst']:.2%} (worst)", any(v.held_out for v in validation.verdicts)
+    )
 
 
 def job_verdict(value: dict[str, Any]) -> Line:
     """Say how far off the predictions of a job are, and whether that is within the tolerance."""
-    held, passed = value["errors"]["held-out"]["median"], value["passed"]
-    what = "held-out predictions" if value["held_out"] else "predictions with own costs"
-    within = f"{'within' if passed else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
-    return Line([f"{what} are off by {held:.2%} (median): ", (within, "good" if passed else "fault")])
+    return _verdict(value, "", value["held_out"])
+
+
+def _verdict(value: dict[str, Any], worst: str, held_out: bool) -> Line:
+    what = "held-out predictions" if held_out else "predictions with own costs"
+    within = f"{'within' if value['passed'] else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
+    text = f"{what} are off by {value['errors']['held-out']['median']:.2%} (median){worst}: "
+    return Line([text, (within, "good" if value["passed"] else "fault")])
 
 
 def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:

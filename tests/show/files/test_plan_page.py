@@ -11,7 +11,8 @@ import pytest
 
 from ppsim.base.numbers import format_number
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.questions.plan import chosen, plan
+from ppsim.questions.plan import plan
+from ppsim.questions.plan_explorer import chosen
 from ppsim.schedules import generate
 from ppsim.show.drawing.palette import level_of
 from ppsim.show.files.page_parts import read_part
