@@ -9,9 +9,11 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ppsim.base.toml import Refused, read
 from ppsim.cli._door import shell_line
 from ppsim.errors import InputError
 
@@ -41,6 +43,16 @@ class FigureEntry:
     see: str
     alt: str = ""
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w-]*(\.\w+)+", self.file):
+            raise Refused("file", f"must be a name without a folder, such as a.svg, got {self.file!r}")
+        try:
+            words = self.words
+        except ValueError as error:
+            raise Refused("command", f"is no command line: {error}") from error
+        if not words or any(re.match("-o|--output", word) for word in words):
+            raise Refused("command", f"must be the words after ppsim, without -o, got {self.command!r}")
+
     @property
     def words(self) -> list[str]:
         """The words of the command."""
@@ -58,11 +70,14 @@ class FigureList:
 
     figure: tuple[FigureEntry, ...] = ()
 
+    def __post_init__(self) -> None:
+        twice = [name for name, times in Counter(each.file for each in self.figure).items() if times > 1]
+        if twice:
+            raise Refused("figure", f"must have a file each, got {twice[0]!r} twice")
+
 
 def read_figures(path: str) -> tuple[FigureEntry, ...]:
     """Read a list of figures."""
-    from ppsim.base.toml import read
-
     return read(path, FigureList, SCHEMA, "and a [[figure]] for each: file, title, command, see, alt").figure
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.errors import InputError
 from ppsim.schedules import families, find
 from tests.commands import refused
 from tests.gallery import refresh
@@ -52,6 +53,32 @@ def listed(tmp_path, monkeypatch):
         '[[figure]]\nfile = "b.json"\ntitle = "B"\ncommand = "run 1f1b --stages 2 --mb 2"\nsee = "Read."\n'
     )
     return read_figures("list.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            '"a.svg"',
+            '"../a.svg"',
+            "line 3: 'file' in [[figure]] must be a name without a folder, such as a.svg, got '../a.svg'",
+        ),
+        ('"a.svg"', '"/tmp/a.svg"', "must be a name without a folder"),
+        ('"a.svg"', '"-"', "must be a name without a folder"),
+        ('"a.svg"', '""', "must be a name without a folder"),
+        ('"a.svg"', '"b.json"', "must have a file each, got 'b.json' twice"),
+        ('"a.svg"', "7", "'file' must be text, got 7"),
+        ("--mb 2", "--mb 2 -o x.svg", "without -o"),
+        ("--mb 2", "--mb 2 --output=x.svg", "without -o"),
+        ("--mb 2", "'2", "is no command line: No closing quotation"),
+        ("see = ", "seen = ", "unknown key 'seen'"),
+    ],
+)
+def test_a_list_at_fault_is_refused_with_its_place(listed, old, new, said):
+    assert len(listed) == 2
+    Path("list.toml").write_text(Path("list.toml").read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_figures("list.toml")
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
-"""README's first screen: its pictures are there, in words too."""
+"""README's first screen has its pictures, in words too; what any page of words points to is there."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -13,3 +15,10 @@ def test_every_picture_of_readme_is_there_and_has_words():
     for words, name in shown:
         assert (ROOT / name).is_file(), name
         assert len(words.split()) > 4
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("gallery/**/*.md")], ids=lambda page: page.name)
+def test_every_file_that_is_pointed_to_is_there(page):
+    words = re.sub(r"^    [^\n]*$|```.*?```", "", page.read_text(), flags=re.M | re.S)
+    named = re.findall(r'(?:\]\(|(?:src|srcset|href)=")(?!https?:|mailto:|#)([^)#"]+)', words)
+    assert [name for name in named if not (page.parent / name).is_file()] == []
