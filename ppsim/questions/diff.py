@@ -11,7 +11,7 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
+from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.runs import MEASURED, STATED, TimedRun, time_runs
@@ -90,11 +90,10 @@ def answer(request: DiffRequest) -> Diff | TimersDiff:
     if logs := [spec for spec in specs if shows_timers(spec)]:
         if len(logs) == 1:
             raise InputError(f"{logs[0]} holds totals of timers, which compare with no run", "two such logs")
-        refuse_options(given, ("iteration", "output", *SHAPE, *GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message"))
+        refuse_options(given, ("iteration", "output", *SHAPE, *TIMING))
         return TimersDiff(request, specs, tuple(map(read_timers, specs)))
     units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
-    names = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message")
-    typed = given.spellings(tuple(name for name in names if not (units and name == "unit")))
+    typed = given.spellings(tuple(name for name in TIMING if not (units and name == "unit")))
     runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration, units)
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
         raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")

@@ -17,7 +17,7 @@ from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
 from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
-from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
+from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flag, group
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
@@ -126,23 +126,20 @@ def answer(request: ExplainRequest) -> Explained:
     given = Given.of(request)
     stated = _stated(given, request)
     execution: Execution | None = None
+    each: Replicated | None = None
     if stated:
+        if request.several.replicas:
+            raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
         explanation, base = _explain_stated(stated)
         inputs: dict[str, Any] = {"ppsim": VERSION, "command": command_line(given), **stated.inputs}
     else:
-        explanation, base, prices, execution = _explain_simulated(
-            request.spec, request.shape, request.costs, request.network
-        )
+        explanation, base, prices, execution = _explain_simulated(request)
         inputs = inputs_of(given, prices)
+        schedule = explanation.timeline.schedule
+        each = time_replicas(schedule, prices, request.network, request.costs.links, request.several.replicas)
     tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
     if not request.changes:
         tried = [what_if(*each) for each in try_rivals(base, given)]
-    each = None
-    if request.several.replicas:
-        if stated:
-            raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
-        schedule, links = explanation.timeline.schedule, tuple(request.costs.links)
-        each = time_replicas(schedule, prices, request.network, links, request.several.replicas)
     found = Explained(request, explanation, tuple(tried), inputs, stated, execution, each)
     found.near()  # refuses a device or an op that does not exist
     return found
@@ -300,8 +297,7 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
     spec, trace, iteration = request.spec, request.trace, request.iteration
     unit = told_unit(request.costs.unit, trace or spec)
-    names: tuple[str, ...] = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute", "message")
-    simulated = given.spellings(tuple(name for name in names if not (unit and name == "unit")))
+    simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:
@@ -337,11 +333,10 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
     return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
 
 
-def _explain_simulated(
-    spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions
-) -> tuple[Explanation, Run, Costs, Execution | None]:
+def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Costs, Execution | None]:
     from ppsim.analysis.explain import explain
 
+    spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
     base = Run(spec, shape, costs, network, schedule)
     timeline, execution = time_ops(schedule, prices, network, costs.links)

@@ -17,6 +17,7 @@ LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad")
+TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 PLANNED = (
     *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -147,11 +147,13 @@ class Replicated:
 
 
 def time_replicas(
-    schedule: Schedule, costs: Costs, network: NetworkOptions, links: tuple[str, ...], replicas: Replicas
-) -> Replicated:
-    """Time every replica by the model that the options ask for; those with the same factors once."""
+    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str], replicas: Replicas | None
+) -> Replicated | None:
+    """Time every replica by the model that the options ask for, those with the same factors once; None for none."""
     import numpy as np
 
+    if replicas is None:
+        return None
     factors = replicas.factors(schedule.n_devices)
     rows, which = np.unique(factors, axis=0, return_inverse=True)
     took = costs.durations(schedule)

@@ -111,9 +111,7 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    each = None
-    if request.several.replicas:
-        each = time_replicas(schedule, prices, network, tuple(request.costs.links), request.several.replicas)
+    each = time_replicas(schedule, prices, network, request.costs.links, request.several.replicas)
     return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order, each)
 
 

@@ -16,7 +16,7 @@ from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
 from ppsim.questions.explain_text import story_of
-from ppsim.questions.given import DETAILED, GIVEN_COSTS, SHAPE, UNEVEN, Given
+from ppsim.questions.given import GIVEN_COSTS, SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make
 from ppsim.questions.runs import SIMULATED, TimedRun, explain_costs, show_stated
@@ -86,7 +86,7 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     stated, left = _read_stated(sources, request.shape)
     refused: PpsimError = InputError("no schedule takes this shape")
     for source in (each for each in sources if each not in left):
-        if stated and source not in stated and not _typed_costs(Given.of(request)):
+        if stated and source not in stated and not Given.of(request).spellings(TIMING):
             raise InputError("the times are those of a dropped file, which comes after this schedule")
         own = flatten(request) | flatten(options_taken(source, request.shape))
         named = {name: own[name] for name in request.given - {"names", "schedule"} if own[name] is not None}
@@ -162,7 +162,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     costs, network = _priced(request)
     sources = [_found(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
-    typed = _typed_costs(given)
+    typed = given.spellings(TIMING)
     stated, left = _read_stated(sources, shape)
     taken = next(iter(stated.items()), None) if not typed else None
     runs: list[tuple[str, TimedRun]] = []
@@ -215,11 +215,6 @@ def _capped(document: Document, request: ViewRequest) -> Document:
 
     machine = read_machine(request.network.cluster) if request.model.model and request.network.cluster else None
     return document if machine is None or machine.kinds else replace(document, cap=int(machine.gpu.memory_gib * 2**30))
-
-
-def _typed_costs(given: Given) -> list[str]:
-    """The options given that a run's own times leave no room for."""
-    return given.spellings((*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute"))
 
 
 def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
