@@ -329,7 +329,8 @@ FAST = ("run", "layout", "check")
 
 
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])
-def test_an_option_alone_changes_something_or_is_refused(name, record):
+def test_an_option_alone_changes_something_or_is_refused(name, record, monkeypatch):
+    monkeypatch.setattr("ppsim.base.dask_cluster.CONNECT_S", 0.2)  # no scheduler is at the address
     words = [record if word == RECORD else word for word in ONE_BY_ONE[name]]
     as_it_was = outcome(words)
     assert as_it_was != ("refused",)
