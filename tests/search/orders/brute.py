@@ -59,29 +59,25 @@ def exists(asked: Tiny, limit: int) -> bool:
     takes = dict(zip((F, I, W, OUT, BACK), asked.times, strict=True))
     own = [asked.cells_of(range(d, d + 1)) for d in range(len(asked.caps))]
     ages = tuple(-1 if asked.spans and own[d][0] > 0 else 0 for d in range(len(own)))  # since their start
-    layer = {(((WAITS, 0),) * len(asked.device) * asked.microbatches, ages)}
-    seen = set(layer)
-    while layer:
-        following = set()
-        for cells, ages in layer:
-            for starts in _choices(asked, own, cells, ages):
-                now, counted = list(cells), list(ages)
-                for cell, kind in starts:
-                    now[cell] = kind, takes[kind]
-                    if kind == F:
-                        device = asked.device[cell // asked.microbatches]
-                        counted[device] = max(counted[device], 0)
-                after = tuple(_step(*cell) for cell in now)
-                older = tuple(
-                    age + (age >= 0 and any(now[n][0] != DONE for n in own[d])) for d, age in enumerate(counted)
-                )
-                if all(status == DONE for status, _ in after) and max(older) <= limit:
-                    return True
-                state = after, older
-                if state not in seen and _may_end(asked, own, after, older, limit, takes):
-                    seen.add(state)
-                    following.add(state)
-        layer = following
+    begin = (((WAITS, 0),) * len(asked.device) * asked.microbatches, ages)
+    waiting, seen = [begin], {begin}  # what begins most ops is looked at first: it ends soonest
+    while waiting:
+        cells, ages = waiting.pop()
+        for starts in _choices(asked, own, cells, ages):
+            now, counted = list(cells), list(ages)
+            for cell, kind in starts:
+                now[cell] = kind, takes[kind]
+                if kind == F:
+                    device = asked.device[cell // asked.microbatches]
+                    counted[device] = max(counted[device], 0)
+            after = tuple(_step(*cell) for cell in now)
+            older = tuple(age + (age >= 0 and any(now[n][0] != DONE for n in own[d])) for d, age in enumerate(counted))
+            if all(status == DONE for status, _ in after) and max(older) <= limit:
+                return True
+            state = after, older
+            if state not in seen and _may_end(asked, own, after, older, limit, takes):
+                seen.add(state)
+                waiting.append(state)
     return False
 
 
