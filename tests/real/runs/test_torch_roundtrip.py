@@ -99,7 +99,7 @@ def optimized(devices: int, placement: str, cap: int) -> Schedule:
     stages = devices * (2 if placement == "v" else 1)
     f, i, w = (np.resize(times, stages) for times in ([3.0, 5.0, 4.0], [4.0, 2.0], [1.0, 3.0, 2.0, 2.0]))
     asked = Problem(place(placement, devices, stages), 5, Costs(np.stack([f, i + w, i, w]), 1.0), cap)
-    return optimize([asked], [[]], time_limit=2).solution.schedule
+    return optimize([asked], [[]], time_limit=0.5).solution.schedule
 
 
 def test_exported_schedules_run_in_torch_with_the_gradients_of_one_process(tmp_path):
