@@ -77,7 +77,9 @@ def can_compile() -> bool:
 
 @cache
 def _compiles() -> bool:
-    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so."""
+    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and from being imported."""
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return False
     import numba
 
     return not numba.config.DISABLE_JIT

@@ -4,7 +4,6 @@ import signal
 from contextlib import suppress
 from time import monotonic
 
-import numba
 import numpy as np
 import pytest
 
@@ -80,7 +79,7 @@ def ours(monkeypatch):
 def cold(monkeypatch, tmp_path):
     """A machine that has compiled nothing."""
     monkeypatch.setattr(compiled, "_loaded", {})
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile_apart, "_compilers", {})
     for name in ("compile_within", "compile_early"):
         monkeypatch.setattr(compiled, name, getattr(compile_apart, name))
