@@ -66,7 +66,8 @@ def test_citation_names_this_version():
 def test_a_wheel_holds_nothing_that_was_removed(tmp_path):
     """A module left in build/ by an earlier build stays out: every file in schedules/ would be a schedule."""
     source = tmp_path / "source"
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*cache", ".venv*", ".git", "tests"))
+    left_out = shutil.ignore_patterns(".*cache", ".venv*", ".git", "build", "tests")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=left_out)
     ghost = source / "build" / "lib" / "ppsim" / "schedules" / "ghost.py"
     ghost.parent.mkdir(parents=True)
     ghost.write_text("")
