@@ -34,6 +34,7 @@ COMPILE_TABLES_ABOVE = 100_000
 
 UNUSED_S = 30 * 86_400.0
 _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
+_entries: dict[Callable[..., Any], int] = {}  # how many each kernel has run over in this process
 
 
 def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pays: bool = True) -> Any:
@@ -57,6 +58,12 @@ def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> 
             return None
         _loaded[kernel] = _load(stamped, types)
     return _loaded[kernel]
+
+
+def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
+    """Whether a process has run a kernel over more entries than ``above``, these too: then its loading has paid."""
+    _entries[kernel] = _entries.get(kernel, 0) + entries
+    return _entries[kernel] > above
 
 
 def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> None:

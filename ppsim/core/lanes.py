@@ -6,9 +6,10 @@ side by side. Everything here follows from the rows of :data:`ppsim.core.ops.KIN
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
 
+Found = TypeVar("Found")
 NONE, MISSING = -1, -2
 Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
@@ -45,6 +47,19 @@ class Waits(NamedTuple):
     message: NDArray[np.bool_]  # whether that one's result comes from another device
 
 
+def once_a_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
+    """Keep with a schedule what a function finds in it, so that it is found once; nobody may change it."""
+
+    @wraps(find)
+    def kept(schedule: Schedule) -> Found:
+        known: dict[str, Any] = vars(schedule)
+        if find.__qualname__ not in known:
+            known[find.__qualname__] = find(schedule)
+        return cast(Found, known[find.__qualname__])
+
+    return kept
+
+
 def lanes_of(schedule: Schedule) -> Indices:
     """Number the lane of each op, shape (ops,): device x streams + stream."""
     return schedule.device * np.int64(len(Stream)) + _STREAM[schedule.kind]
@@ -58,6 +73,7 @@ def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
     return tuple(stream for stream in Stream if stream != Stream.COMPUTE and used[stream])
 
 
+@once_a_schedule
 def groups_of(schedule: Schedule) -> Indices:
     """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op on all devices."""
     group = np.arange(len(schedule), dtype=np.int64)
@@ -101,18 +117,15 @@ def find_inputs(schedule: Schedule) -> Inputs:
     return Inputs(offsets, source[order], crosses[order])
 
 
+@once_a_schedule
 def list_waits(schedule: Schedule) -> Waits:
-    """List what every op waits for, once a schedule."""
-    kept: Waits | None = vars(schedule).get("waits")
-    if kept is not None:
-        return kept
+    """List what every op waits for."""
     before, inputs = previous_on_lane(schedule), find_inputs(schedule)
     follows = np.flatnonzero(before != NONE)
     op = np.concatenate([follows, np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))])
     on_lane = np.arange(len(op)) < len(follows)
     message = np.concatenate([np.zeros(len(follows), np.bool_), inputs.crosses])
-    vars(schedule)["waits"] = found = Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
-    return found
+    return Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
 
 
 def find_senders(schedule: Schedule) -> Indices:

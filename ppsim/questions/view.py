@@ -109,8 +109,9 @@ def load_kernels() -> None:
     from ppsim.schedules import generate
     from ppsim.search.rules import fill
 
-    schedule = generate("1f1b", devices=2, microbatches=2)
-    longest_path.compile_now(schedule, costs_for(schedule))
+    for name in ("1f1b", "bpipe"):
+        schedule = generate(name, devices=2, microbatches=2)
+        longest_path.compile_now(schedule, costs_for(schedule))
     fill.compile_now()
 
 

@@ -17,34 +17,36 @@ from ppsim.core.costs import costs_for
 from ppsim.schedules import generate
 from ppsim.engine.simple.longest_path import simulate
 from tests.benchmarks.clock import compile_always
-compile_always(int(sys.argv[3]))
-schedule = generate("1f1b", devices=int(sys.argv[1]), microbatches=int(sys.argv[2]))
+compile_always(int(sys.argv[4]))
+schedule = generate(sys.argv[1], devices=int(sys.argv[2]), microbatches=int(sys.argv[3]))
 print(simulate(schedule, costs_for(schedule)).makespan)
 """
 SHAPES = ((16, 64), (64, 512), (64, 1000), (128, 1000), (256, 1024), (256, 2048))
 
 
-def whole(devices: int, microbatches: int, above: int) -> float:
+def whole(name: str, devices: int, microbatches: int, above: int) -> float:
     """Processor seconds of a process that times one schedule."""
     before = getrusage(RUSAGE_CHILDREN)
-    arguments = [sys.executable, "-c", PROGRAM, *map(str, (devices, microbatches, above))]
+    arguments = [sys.executable, "-c", PROGRAM, name, *map(str, (devices, microbatches, above))]
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
     after = getrusage(RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
-    """Print the table and the crossing point."""
-    begin = time.perf_counter()
-    whole(4, 8, 0)  # compiles where nothing is kept yet
-    print(f"first use, compiling if need be: {time.perf_counter() - begin:.1f} s ({machine()})")
-    print("| ops | CPython | compiled |\n|---|---|---|")
-    crossing = 0
-    for devices, microbatches in SHAPES:
-        plain, compiled = (median(whole(devices, microbatches, a) for _ in range(3)) for a in (sys.maxsize, 0))
-        crossing = crossing or (2 * devices * microbatches if compiled < plain else 0)
-        print(f"| {2 * devices * microbatches:,} | {plain:.2f} s | {compiled:.2f} s |", flush=True)
-    print(f"the compiled kernel pays from {crossing:,} ops on" if crossing else "the compiled kernel does not pay here")
+    """Print a table and the crossing point for schedules of one stream, and for those of several."""
+    for name in ("1f1b", "bpipe"):
+        begin = time.perf_counter()
+        whole(name, 4, 8, 0)  # compiles where nothing is kept yet
+        print(f"{name}: first use, compiling if need be: {time.perf_counter() - begin:.1f} s ({machine()})")
+        print("| stages x microbatches | CPython | compiled |\n|---|---|---|")
+        crossing = ""
+        for shape in SHAPES:
+            plain, compiled = (median(whole(name, *shape, a) for _ in range(3)) for a in (sys.maxsize, 0))
+            at = "{} x {}".format(*shape)
+            crossing = crossing or at * (compiled < plain)
+            print(f"| {at} | {plain:.2f} s | {compiled:.2f} s |", flush=True)
+        print(f"the compiled kernel pays from {crossing} on" if crossing else "the compiled kernel does not pay here")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import find_senders, groups_of, list_waits, previous_on_lane, refuse_lanes
+from ppsim.core.lanes import find_senders, groups_of, list_waits, once_a_schedule, previous_on_lane, refuse_lanes
 from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.longest_path import simulate
@@ -44,6 +44,7 @@ class Levels:
     parts: list[list[slice]]  # for each level, its cuts of edges
 
 
+@once_a_schedule
 def find_levels(schedule: Schedule) -> Levels:
     """Find the order in which ops can be timed, whatever they cost (Deadlock: the schedule cannot finish)."""
     most = max(schedule.n_stages, schedule.n_devices)

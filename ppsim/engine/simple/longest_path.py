@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import can_compile, load, view
+from ppsim.base.compiled import can_compile, load, pays, view
 from ppsim.core import waiting
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
+from ppsim.engine.simple import streams, streams_kernel
 from ppsim.engine.simple.longest_path_kernel import Columns
 from ppsim.engine.simple.streams import explain_missing, simulate_streams
 from ppsim.errors import Deadlock
@@ -21,7 +22,6 @@ from ppsim.errors import Deadlock
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
 # (tests/benchmarks/crossing.py).
 COMPILE_SIMULATION_ABOVE = 400_000
-_timed = 0
 ALIKE = np.empty(0)  # no durations by op: all ops of a kind and stage take the same
 
 
@@ -82,9 +82,7 @@ def build_columns(
 
 
 def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
-    global _timed
-    _timed += n
-    if _timed <= COMPILE_SIMULATION_ABOVE:
+    if not pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
         lists: Any = Columns._make([column.tolist() for column in columns])  # of integers of any length
         return kernel.execute(lists), lists
     compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists this long would fill the memory
@@ -92,13 +90,11 @@ def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
 
 
 def compile_now(schedule: Schedule, costs: Costs) -> None:
-    """Load the compiled kernel and use it from now on: for a process that answers while somebody waits."""
-    global _timed
-    if not can_compile():
-        return
-    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
-    load(kernel.execute, build_columns(schedule, time, np.empty(0), latency), parts=waiting.PARTS)
-    _timed = COMPILE_SIMULATION_ABOVE + 1
+    """Load the compiled kernel of such schedules and use it from now on: for a process that answers while one waits."""
+    if can_compile():
+        pays(streams_kernel.execute, streams.COMPILE_STREAMS_ABOVE, streams.COMPILE_STREAMS_ABOVE)
+        pays(kernel.execute, COMPILE_SIMULATION_ABOVE, COMPILE_SIMULATION_ABOVE)
+        simulate(schedule, costs)
 
 
 def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:

@@ -8,21 +8,26 @@ first served.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.compiled import load, pays
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import MISSING, NONE, Waits, groups_of, lanes_of, list_waits
+from ppsim.core.lanes import MISSING, NONE, Waits, groups_of, lanes_of, list_waits, once_a_schedule
 from ppsim.core.ops import Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import follow_circle
+from ppsim.engine.simple import streams_kernel as kernel
 from ppsim.errors import Deadlock
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
+# When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
+# (tests/benchmarks/crossing.py).
+COMPILE_STREAMS_ABOVE = 200_000
 
 
 def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
@@ -44,57 +49,60 @@ def run_streams(
     missing = np.flatnonzero(waits.need == MISSING)
     if len(missing):
         raise Deadlock(*explain_missing(schedule, int(waits.op[missing[0]])))
-    links = _links(schedule, shared)
+    edges, links = _list_edges(schedule), _links(schedule, shared)
     for duration, latency in zip(durations.T, latencies.T, strict=True):
-        message = np.where(waits.message, latency[waits.op], 0.0)
-        start, bound = _run(group, waits, message, duration, links)
+        start, bound = _run(edges, np.where(edges.message, latency[edges.waits], 0.0), duration, links)
         if (start[group] < 0).any():
             raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
         yield start[group], bound[group]
 
 
-def _links(schedule: Schedule, shared: int) -> list[int]:
+class _Edges(NamedTuple):
+    """What groups wait for; see :class:`ppsim.engine.simple.streams_kernel.Columns`."""
+
+    after: Indices
+    target: Indices
+    source: Indices
+    waits: Indices  # shape (edges,), the op that waits
+    message: NDArray[np.bool_]  # shape (edges,), whether it waits for a message
+    first: Indices
+    left: Indices
+
+
+@once_a_schedule
+def _list_edges(schedule: Schedule) -> _Edges:
+    group, waits = groups_of(schedule), list_waits(schedule)
+    # a pair's second op waits for no more than its first
+    outside = np.flatnonzero(group[waits.op] != group[waits.need])
+    edges = outside[np.argsort(group[waits.need[outside]], kind="stable")]
+    target, source = group[waits.op[edges]], waits.need[edges]
+    after = np.searchsorted(group[source], np.arange(len(group) + 1))
+    left = np.bincount(target, minlength=len(group))
+    first = np.flatnonzero((group == np.arange(len(group))) & (left == 0))
+    return _Edges(after, target, source, waits.op[edges], waits.message[edges], first, left)
+
+
+def _links(schedule: Schedule, shared: int) -> Indices:
     """The direction of a link to a host that each op takes, -1 for none."""
     stream = lanes_of(schedule) % len(Stream)
     copies = (stream == Stream.COPY_OUT) | (stream == Stream.COPY_IN)
     link = schedule.device // max(shared, 1) * len(Stream) + stream
-    found: list[int] = np.where(copies & (shared > 0), link, NONE).tolist()
-    return found
+    return np.where(copies & (shared > 0), link, NONE)
 
 
-def _run(group: Indices, waits: Waits, message: Floats, duration: Floats, link: list[int]) -> tuple[Floats, Indices]:
+def _run(edges: _Edges, delay: Floats, duration: Floats, link: Indices) -> tuple[Floats, Indices]:
     """Start every group in the order of time; return its start, -1 if it never does, and the op that set the start."""
-    target, source = waits.op, waits.need
-    inside = group[target] == group[source]  # a pair's second op waits for no more than its first
-    target, made_by, message = group[target][~inside], source[~inside], message[~inside]
-    order = np.argsort(group[made_by], kind="stable")
-    after = np.searchsorted(group[made_by][order], np.arange(len(group) + 1)).tolist()
-    target_of, source_of, delay_of = target[order].tolist(), made_by[order].tolist(), message[order].tolist()
-    left, length = np.bincount(target, minlength=len(group)).tolist(), duration.tolist()
-    start, ready, bound = [-1.0] * len(group), [0.0] * len(group), [NONE] * len(group)
-    free, last = dict[int, float](), dict[int, int]()
-    heap = [(0.0, 0.0, op) for op in np.flatnonzero(group == np.arange(len(group))).tolist() if left[op] == 0]
-    heapify(heap)
-    while heap:
-        begin, came, op = heappop(heap)
-        taken = link[op]
-        if taken >= 0 and free.get(taken, 0.0) > begin:
-            heappush(heap, (free[taken], came, op))
-            continue
-        if begin > came:
-            bound[op] = last[taken]
-        end = begin + length[op]
-        start[op] = begin
-        if taken >= 0:
-            free[taken], last[taken] = end, op
-        for edge in range(after[op], after[op + 1]):
-            waiting, arrival = target_of[edge], end + delay_of[edge]
-            if arrival > ready[waiting] or bound[waiting] == NONE:
-                ready[waiting], bound[waiting] = arrival, source_of[edge]
-            left[waiting] -= 1
-            if left[waiting] == 0:
-                heappush(heap, (ready[waiting], ready[waiting], waiting))
-    return np.array(start), np.array(bound, np.int64)
+    n, links = len(duration), int(link.max(initial=NONE)) + 1
+    columns: Any = kernel.Columns(
+        edges.after, edges.target, edges.source, delay, np.ascontiguousarray(duration), link,
+        edges.first, edges.left.copy(), np.zeros(links), np.full(links, NONE),
+        np.full(n, -1.0), np.zeros(n), np.full(n, NONE),
+    )  # fmt: skip
+    compiled = load(kernel.execute, columns) if pays(kernel.execute, n, COMPILE_STREAMS_ABOVE) else None
+    if compiled is None:
+        columns = kernel.Columns._make([column.tolist() for column in columns])
+    (compiled or kernel.execute)(columns)
+    return np.asarray(columns.start), np.asarray(columns.bound, np.int64)
 
 
 def explain_missing(schedule: Schedule, op: int) -> tuple[str, str]:

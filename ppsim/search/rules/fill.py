@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.base.compiled import Functions, load, view
+from ppsim.base.compiled import Functions, load, pays, view
 from ppsim.core.columns import Codes, Ints
 from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
@@ -22,7 +22,6 @@ from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Fil
 # When a process has filled this many ops in CPython, the compiled kernels have paid for their loading.
 COMPILE_FILLING_ABOVE = 100_000
 STEP = 20_000  # ops that are filled in one call: an alarm or Ctrl-C comes between two
-_filled = 0
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,10 @@ class Rows:
 
 def compile_now() -> None:
     """Load the compiled kernels and use them from now on: for a process that answers while somebody waits."""
-    global _filled
     t = _tabulate(Rows(devices=1, passes=2, needs=np.array([-1, 0]), backward=1), np.array([[0], [1]]), None)
     load(kernel.fill, t, 0, len(t.row), 0, 0, 0, parts=kernel.FILL_PARTS)
     load(kernel.squeeze, t, 0, len(t.row), parts=kernel.SQUEEZE_PARTS)
-    _filled = COMPILE_FILLING_ABOVE
+    pays(kernel.fill, COMPILE_FILLING_ABOVE, COMPILE_FILLING_ABOVE)
 
 
 def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
@@ -175,10 +173,9 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
 
 def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
     """Run a step over all ops of the tables in order, in CPython until machine code pays."""
-    global _filled
     n = len(t.row)
-    _filled += n
-    compiled = load(step, t, 0, n, *arguments, parts=parts) if _filled > COMPILE_FILLING_ABOVE else None
+    paid = pays(kernel.fill, n, COMPILE_FILLING_ABOVE)
+    compiled = load(step, t, 0, n, *arguments, parts=parts) if paid else None
     tables = t if compiled else view(t)
     for first in range(0, n, STEP):
         (compiled or step)(tables, first, min(first + STEP, n), *arguments)

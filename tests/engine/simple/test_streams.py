@@ -1,6 +1,7 @@
 """Devices with several streams: the model against a plain one, host links that are shared, deadlocks."""
 
 import random
+import sys
 from collections import defaultdict
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Scope, Stream, pack
 from ppsim.core.schedule import Schedule
+from ppsim.engine.simple import streams
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import Deadlock
@@ -119,6 +121,27 @@ def test_one_copy_at_a_time_on_a_shared_link(seed, shared):
     for op in copies:
         cause = timeline.bound[op]
         assert timeline.start[op] == (timeline.end[cause] if cause >= 0 else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [0, 2])
+@given(seed=st.integers(0, 10**6))
+def test_machine_code_starts_groups_as_python_does(shared, seed):
+    """To the bit, deadlocks too."""
+    rng = random.Random(seed)
+    schedule = with_lanes("zb-1p", 4, 4, rng)
+    costs = random_costs(schedule, rng, shared)
+
+    def run(above):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(streams, "COMPILE_STREAMS_ABOVE", above)
+            try:
+                timeline = simulate(schedule, costs)
+            except Deadlock as stuck:
+                return str(stuck)
+        return timeline.start.tolist(), timeline.bound.tolist()
+
+    assert run(-1) == run(sys.maxsize)
 
 
 def test_a_reload_without_its_offload_cannot_run():

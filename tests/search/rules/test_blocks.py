@@ -8,7 +8,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
-from ppsim.search.rules import fill
+from ppsim.search.rules import fill, fill_kernel
 from ppsim.search.rules.blocks import Block, block_of_passes, complete, fit_block
 
 
@@ -82,8 +82,8 @@ def test_machine_code_completes_blocks_as_python_does(monkeypatch):
     monkeypatch.setattr(fill, "COMPILE_FILLING_ABOVE", 10**9)
     python = [queue.tolist() for block in blocks for queue in complete(block, 12)]
     monkeypatch.undo()
-    monkeypatch.setattr(fill, "_filled", 0)
+    monkeypatch.setattr(compiled, "_entries", {})
     fill.compile_now()
     monkeypatch.setattr(compiled, "_load", lambda *_: pytest.fail("loaded while somebody waits"))
     assert [queue.tolist() for block in blocks for queue in complete(block, 12)] == python
-    assert fill._filled > fill.COMPILE_FILLING_ABOVE
+    assert compiled.pays(fill_kernel.fill, 0, fill.COMPILE_FILLING_ABOVE)
