@@ -38,10 +38,12 @@ def shorten_lines(text: str) -> str:
 
 
 def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Ask whether the known word that is closest was meant; empty where none is close."""
+    """Ask whether the shortest known word with this part (dgx-h100 for h100), or the closest, was meant; else empty."""
     import difflib
 
-    close = difflib.get_close_matches(word[:MOST], known, n=1, cutoff=cutoff)
+    known = list(known)
+    within = sorted((each for each in known if word in each.split("-")), key=len)
+    close = within or difflib.get_close_matches(word[:MOST], known, n=1, cutoff=cutoff)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

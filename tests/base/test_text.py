@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.base.numbers import format_part
-from ppsim.base.text import one_line, quote, shorten, shorten_lines
+from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
 
 
 @given(st.text(), st.integers(4, 50))
@@ -42,3 +42,11 @@ def test_a_part_has_the_digits_that_matter_beside_the_whole():
     assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
     assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("h100", "dgx-h100"), ("h80", "h800"), ("dgxh100", "dgx-h100"), ("100", ""), ("tpu", "")]
+)
+def test_of_known_words_one_with_that_part_is_meant_before_one_spelled_alike(word, meant):
+    known = ["h800", "dgx-h100", "h100-96gb-500w"]
+    assert guess_of(word, iter(known)) == (f" Did you mean '{meant}'?" if meant else "")
