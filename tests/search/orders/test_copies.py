@@ -192,6 +192,24 @@ def test_walks_fit_and_are_as_they_say():
         assert (again.makespan, again.span) == (found.makespan, found.span)
 
 
+def test_a_walk_is_the_same_in_another_unit_of_time(monkeypatch):
+    """A power of two rounds nothing: what is tried and taken, and what it costs, differ by the unit alone."""
+    cost_of, tried = copies._cost, list[list[float]]()
+
+    def cost(*given):
+        tried[-1].append(cost_of(*given))
+        return tried[-1][-1]
+
+    monkeypatch.setattr(copies, "_cost", cost)
+    for unit in (1, 2**20):
+        problem = problem_of("linear", Tiny((0, 1), 3, (unit, unit, unit, unit, unit), (2, 2), 2, 1, False))
+        start = next(each for each in fit_order(problem, compute_queues("1f1b", 2, 1, 3, 0)) if each.schedule.has_lanes)
+        tried.append([])
+        list(walk(problem, start, random.Random(0), unit / 2, float("inf")))
+    assert [cost / 2.0**20 for cost in tried[1]] == tried[0]
+    assert len(set(tried[0])) > 2
+
+
 @pytest.mark.parametrize(("placement", "stages"), [("linear", 4), ("v", 8), ("loop", 12)])
 @pytest.mark.parametrize(("cap", "turns"), [(None, 1), (2, 4), (3.5, 3), (1, 7)])
 def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap, turns):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import bound_schedule
-from ppsim.search.rules.encoder import Encoder, add_encoder, encoder_memory, encoder_times, find_misfits, read_encoder
+from ppsim.search.rules.encoder import (
+    Encoder,
+    _around,
+    add_encoder,
+    encoder_memory,
+    encoder_times,
+    find_misfits,
+    read_encoder,
+)
 
 NAMES = ["1f1b", "gpipe", "zb-h1", "zb-1p", "interleaved", "v-half", "zb-v", "dualpipe", "1f1b-overlap", "forward-only"]
 TIMES = st.integers(0, 4).map(lambda quarter: quarter / 2)
@@ -132,6 +141,22 @@ def test_only_the_ends_show_where_bubbles_are_long(name, devices, microbatches):
     if busy <= alone:
         assert found == alone + sum(times) == bound_schedule(made, costs).makespan
     assert found < before(schedule, costs, encoder, True)
+
+
+@pytest.mark.parametrize(("backwards", "devices"), [(True, [0, 1, 0, 0, 0, 0]), (False, [0, 1, 0, 1, 0, 1])])
+def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
+    """EF and EB take 1 and 1 on one device and 1 and 9 on the other; frozen, both have as much to do."""
+    times = {Kind.EF: np.array([1.0, 1.0]), Kind.EB: np.array([1.0, 9.0])}
+    task: Any = SimpleNamespace(
+        schedule=SimpleNamespace(n_devices=2),
+        holds=np.arange(2),
+        backwards=backwards,
+        begin=np.arange(6.0),
+        time=lambda kind, microbatch: times[kind],
+    )
+    placed = _around(task)
+    assert [each.device for each in placed if each.kind == Kind.EF] == devices
+    assert [each.device for each in placed if each.kind == Kind.EB] == devices * backwards
 
 
 def test_what_finds_no_bubble_is_named():

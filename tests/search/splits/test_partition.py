@@ -28,7 +28,7 @@ from ppsim.search.splits import partition_planned as planned_search
 from ppsim.search.splits import splits
 from ppsim.search.splits.partition import _least_near, _unevenness, climbs_from, partition
 from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
-from ppsim.search.splits.partition_solver import _find_step, list_by_cuts
+from ppsim.search.splits.partition_solver import _find_step, _hold, list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
 from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, list_ends
 from ppsim.workload.layout.costs import LayerTimes, layout_costs
@@ -310,6 +310,30 @@ def test_a_step_of_which_times_are_multiples_is_found():
     """The largest of a third, a half or a whole of a power of ten; none of what no such step counts."""
     asked = ([3.0, 0.0], [0.5, 2.0], [1 / 3, 1 / 2], [1.25, 0.1], [0.125], [np.pi])
     assert [_find_step(np.array(times)) for times in asked] == [1, 1 / 2, 1 / 6, 1 / 20, 1 / 200, None]
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_the_solver_keeps_just_the_splits_that_fit(sized):
+    """Of all counts of three stages, those whose every state is within the cap."""
+    solver, chance = import_solver(), np.random.default_rng(0)
+    sizes, held = chance.integers(0, 9, (2, 3, 4)), chance.integers(0, 3, (4, 2, 3))
+    if not sized:
+        sizes = np.tile(np.arange(4), (2, 3, 1))
+    peaks = {
+        split: max(int((state * sizes[:, range(3), split]).sum()) for state in held)
+        for split in itertools.product(range(4), repeat=3)
+    }
+    cap = sorted(peaks.values())[len(peaks) // 2]
+    model, found = solver.CpModel(), list[tuple[int, ...]]()
+    layers = [model.new_int_var(0, 3, "") for _ in range(3)]
+    problem: Any = SimpleNamespace(held=held, sizes=sizes if sized else None, cap=cap)
+    _hold(model, problem, layers)
+    run = solver.CpSolver()
+    while run.solve(model) in (solver.OPTIMAL, solver.FEASIBLE):
+        found.append(tuple(map(run.value, layers)))
+        model.add_forbidden_assignments(layers, [found[-1]])
+    assert sorted(found) == sorted(split for split, peak in peaks.items() if peak <= cap)
+    assert 0 < len(found) < len(peaks)
 
 
 def test_of_equal_splits_the_most_even_comes_first():
