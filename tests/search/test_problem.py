@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.engine.memory.usage import curves, layer_model
 from ppsim.engine.simple.longest_path import simulate
@@ -46,6 +47,13 @@ def test_latencies_follow_the_placement():
 def test_the_least_cap_is_one_activation_of_each_stage():
     problem = Problem(place("v", 2, 4), 3, costs(4), cap=1.5)
     assert (problem.least_caps.tolist(), problem.is_feasible) == ([2, 2], False)
+
+
+@pytest.mark.parametrize(("pair", "saves"), [(2.5, True), (3.0, False), (3.5, False)])
+def test_a_pair_saves_time_against_the_shorter_backward(pair, saves):
+    """F and B take 1 and 2 alone, I and W 2 each."""
+    times = Costs(np.outer([1.0, 2.0, 2.0, 2.0], np.ones(2)), pair=np.full(2, pair))
+    assert Problem(place("linear", 2, 2), 2, times).pairs == saves
 
 
 def test_layers_are_held_as_memory_counts_them():

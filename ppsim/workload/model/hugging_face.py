@@ -216,7 +216,8 @@ def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
     pure = data.get("model_type") == "mamba2"
     for key, usual in (MAMBA2 if pure else SAME).items():
         if key in data:
-            data[usual] = data.pop(key) if data.get(usual) is None else data.pop(key) and data[usual]
+            value = data.pop(key)
+            data[usual] = value if data.get(usual) is None else data[usual]
     if data.get("attn_type") == "multiquery_attention":
         data["multi_query"] = True
     if isinstance(data.get("sliding_window_pattern"), str) and data.get("layer_types"):

@@ -106,7 +106,7 @@ class Whole:
         key = paired, recompute
         if key not in self.works:
             g = self.group
-            base = habits(self.task.axes.base, paired and g.ep > 1, 1, 0)
+            base = habits(self.task.axes.base, paired, 1, 0)
             sizes = (g.tp, g.cp, g.ep, g.mbs)
             self.works[key] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[key]

@@ -66,7 +66,7 @@ def test_activations_of_stages_of_other_sizes_are_shares_of_the_model():
 
 def test_bytes_are_in_the_unit_of_the_largest_peak():
     one = Curve("x", BYTES, np.array([0, 1]), np.array([0.0]), np.array([2.0**20]))
-    other = Curve("x", BYTES, np.array([0, 1]), np.array([0.0]), np.array([3.0 * 2**30]))
+    other = Curve("x", BYTES, np.array([0, 1, 2]), np.array([0.0, 0.0]), np.array([3.0 * 2**30, 2.0**20]))
     schedule = generate("1f1b", devices=1, microbatches=1)
     found = share_unit([one, other], [schedule, schedule])
-    assert [(curve.unit, curve.value.tolist()) for curve in found] == [("GiB", [2**-10]), ("GiB", [3.0])]
+    assert [(curve.unit, curve.value.tolist()) for curve in found] == [("GiB", [2**-10]), ("GiB", [3.0, 2**-10])]

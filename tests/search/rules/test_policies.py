@@ -10,8 +10,9 @@ from ppsim.core.schedule import place
 from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.heuristics import order_linear
-from ppsim.search.rules.orders import write_schedule
-from ppsim.search.rules.policies import write_near_cap, write_policies
+from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.policies import make_policy, write_near_cap, write_policies
+from ppsim.search.rules.policy_kernel import pick
 from tests.search.orders.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
@@ -52,6 +53,16 @@ def test_a_tight_cap_has_schedules_that_come_near_it(cap):
     assert found
     assert all(fits(problem, schedule) for schedule in found)
     assert not list(write_near_cap(replace(problem, cap=None)))
+
+
+def test_an_f_that_lacks_memory_is_told_from_one_that_is_not_due():
+    problem = Problem(place("linear", 2, 2), 3, costs(2), cap=1)
+    orders, policy = make_orders(problem, write_one_by_one(problem)), make_policy(problem)
+    found = []
+    for limit, held in ((3, 0), (3, 1), (0, 1)):
+        policy.limit[:], policy.held[:] = limit, held
+        found.append(pick(orders, policy, 0, 0, 0.0, 3))
+    assert found == [0, -2, -1]
 
 
 def test_equal_costs_need_no_search():

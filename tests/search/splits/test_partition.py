@@ -170,6 +170,16 @@ def test_a_split_that_the_solver_finds_first_proves_nothing(monkeypatch):
     assert all(solver.parameters.max_time_in_seconds <= 15 for solver in solvers)  # a quarter of a minute, both calls
 
 
+def test_the_cut_of_the_last_device_is_the_way_there_and_back():
+    """One microbatch: F and I of 8 each, four messages of a quarter, and the W of the first stage."""
+    problem = problem_of(make("zb-1p", 3, 1, 1), LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1], 0.2, 1.7), 5, comm=0.25)
+    ends = list_ends(5, 3, 0)
+    said = problem.bound_by(cuts_of_any_order(problem)[-1], ends)
+    assert said.tolist() == pytest.approx(
+        (8 + 8 + 1 + 0.2 + np.cumsum([0.0, 1.0, 0.3, 2.7, 1.0, 1.1])[ends[0]]).tolist()
+    )
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rounding_for_the_solver_raises_no_bound(seed):
     """Times that no step counts: what it proves is below the least of the cuts, by a millionth at most."""

@@ -176,7 +176,11 @@ def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
         ('[["embedding"] - ["loss"]]', "character 2 .*only words", "such as [["),
         ('[["embedding"], "loss" * 2]', "character 17 .*only words", "such as [["),
         ("[__import__('os').getcwd()]", "character 2 .*only words", "such as [["),
-        ('[["embedding"] * 99999999]', "more than 1,000,000 letters", "a smaller number"),
+        (
+            '[["embedding"] * 99999999]',
+            "character 2 of the layout: this makes more than 1,000,000 letters",
+            "a smaller number",
+        ),
         ('[["decoder"] * 1000] * 99999', "more than 1,000,000 letters", "a smaller number"),
         ("[" * 9999, "this is no list", "such as [["),
         ("[[embedding]" + "+[decoder]" * 9999 + "]", "this is no list", "such as [["),
