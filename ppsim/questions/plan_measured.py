@@ -43,7 +43,8 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     from ppsim.workload.plans.search import best_of
 
     known = {row["key"]: _setting(task, software, row) for row in found.simulated}
-    found.simulated = [_scaled(row, runs.at(known[row["key"]]).factor) for row in found.simulated]
+    factors = runs.factors([known[row["key"]] for row in found.simulated]).tolist()
+    found.simulated = [_scaled(row, factor) for row, factor in zip(found.simulated, factors, strict=True)]
     found.rows = best_of(task, found.simulated.copy())
     settings = [known[row["key"]] for row in found.rows]
     corrections, left = runs.together(settings)

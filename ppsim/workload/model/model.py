@@ -369,6 +369,7 @@ def mtp_parameters(model: Model) -> int:
     return model.mtp * (layer_parameters(model, mtp_kind(model)) + 2 * model.hidden**2 + 3 * model.hidden)
 
 
+@lru_cache(maxsize=64)
 def flops_per_token(model: Model) -> float:
     """Count the FLOPs of training a token, forward and backward, without recomputation; attention by its causal half.
 

@@ -127,9 +127,9 @@ def alike(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
     """Return how far the errors of settings go together: covariances, shape (these, others)."""
     differ = _far_by_name(these, others)
     distance = differ.copy()
-    for number, weight in enumerate(WEIGHTS):
-        one, two = (weight * np.array([each.numbers[number] for each in part]) for part in (these, others))
-        distance += np.abs(one[:, None] - two[None])
+    sizes = (np.array([each.numbers for each in part]).reshape(-1, len(WEIGHTS)) for part in (these, others))
+    for weight, one, two in zip(WEIGHTS, *(each.T for each in sizes), strict=True):
+        distance += np.abs(weight * one[:, None] - weight * two[None])
     together = (_shares(these) * np.square(TERM_SPREAD)) @ _shares(others).T
     result: Floats = together * np.exp(-differ / REACH) + ALIKE_SPREAD**2 * np.exp(-distance / REACH)
     return result
@@ -169,6 +169,11 @@ class Nearby:
     def at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting; ``measured``: runs of it that took as long are itself, and left out."""
         return self.together([setting], measured)[0][0]
+
+    def factors(self, settings: Sequence[Setting]) -> Floats:
+        """Return the factor of each prediction of one GPU, shape (settings,)."""
+        runs, errors, inverse = self._family(settings[0].family)
+        return np.exp(errors @ (inverse @ alike([run.setting for run in runs], settings)))
 
     def together(self, settings: Sequence[Setting], measured: float | None = None) -> tuple[list[Correction], Floats]:
         """Correct predictions of one GPU, and return the covariance of the errors that are left."""
