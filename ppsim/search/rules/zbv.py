@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile, prepare, view
+from ppsim.base.compiled import call, can_compile, pays, prepare, view
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
@@ -22,7 +22,6 @@ SECOND = (False, True, True, False, True, False)  # whether a type belongs to a 
 # When a process has ordered so many microbatches of a device in CPython, their six ops eight times each, the compiled
 # pass has paid for its loading.
 COMPILE_ORDERING_ABOVE = 2_500
-_ordered = 0
 
 
 def order_zb_v(
@@ -35,10 +34,8 @@ def order_zb_v(
     passes' other orders are taken where neither span nor makespan is longer. Where no pass comes to an order that can
     run, the order is that for equal times.
     """
-    global _ordered
-    _ordered += microbatches * devices
     limits = np.full(devices, float(limit))
-    large = _ordered > COMPILE_ORDERING_ABOVE
+    large = pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
     held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # activations of one stage, given back by W
     compiled, equal = large and can_compile(), Costs(np.ones_like(costs.time))
     found = [list(list_orders(prices, microbatches, limits, held, compiled=compiled)) for prices in (costs, equal)]
