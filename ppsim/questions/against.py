@@ -13,46 +13,39 @@ from ppsim.base.workers import count_cores
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.given import Given
 from ppsim.questions.groups import OutputOptions
-from ppsim.questions.options import Request
 from ppsim.questions.plan_measured import describe_anchors
-from ppsim.questions.tasks import TaskOptions, open_tasks
-from ppsim.questions.write import Writers, command_line, find_targets
-from ppsim.version import VERSION
+from ppsim.questions.tasks import open_tasks
+from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby
 
 
-def compare_runs(
-    request: Request, table: str, runs: Nearby, improve: bool, tasks: TaskOptions, show_progress: bool
-) -> Against:
-    """Predict a table's runs, corrected by measured ones; ``improve`` plans each anew (InputError: a row is wrong)."""
+def compare_runs(request: Any, table: str, runs: Nearby) -> Against:
+    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is wrong)."""
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table
 
     published = read_table(table)
     rows, summary = against(published, runs)
-    if improve:
-        better = _improve(published, rows, tasks, show_progress=show_progress)
+    if request.improve:
+        better = _improve(request, published, rows)
         rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
         summary = {**summary, **_sum_up(rows)}
-    return Against(request, improve, tuple(rows), summary, tuple(describe_anchors(runs)))
+    return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
 
 
 @dataclass(frozen=True)
-class Against(Answer[Request]):
+class Against(Answer[Any]):
     """Published runs and what the model predicts of them.
 
     Attributes:
-        improve: whether each was planned anew.
         rows: the runs.
         summary: how many there are, and how far off the predictions.
         moved: what the user's anchors corrected, in words.
     """
 
-    improve: bool
     rows: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
     moved: tuple[str, ...] = ()
@@ -69,15 +62,15 @@ class Against(Answer[Request]):
     def blocks(self) -> Iterator[Block]:
         """The runs, those left out, and the summary."""
         headings = self._headings
-        if cells := list(_cells(self.rows, self.improve)):
-            yield Table(headings, cells, 200 if self.improve else 120, left=["layout", "change"])
+        if cells := list(_cells(self.rows, self.request.improve)):
+            yield Table(headings, cells, 200 if self.request.improve else 120, left=["layout", "change"])
         yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
         yield from (Line(line) for line in self.moved)
         yield from self.line()
 
     @property
     def _headings(self) -> list[str]:
-        planned = ["planned\ns", "change"] if self.improve else []
+        planned = ["planned\ns", "change"] if self.request.improve else []
         return ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error", *planned]
 
     def writers(self, output: OutputOptions) -> Writers:
@@ -92,10 +85,10 @@ class Against(Answer[Request]):
             partial(draw_published, self.rows, output.width),
             title="Published against predicted",
             said=self._errors(),
-            inputs={"ppsim": VERSION, "command": command_line(Given.of(self.request))},
+            inputs=inputs_of(self.given),
             headings=[heading.replace("\n", " ") for heading in self._headings],
             rows=[
-                *_cells(self.rows, self.improve),
+                *_cells(self.rows, self.request.improve),
                 *([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row),
             ],
         )
@@ -128,9 +121,7 @@ class Against(Answer[Request]):
         return text
 
 
-def _improve(
-    published: Sequence[Any], rows: Sequence[dict[str, Any]], tasks: TaskOptions, *, show_progress: bool
-) -> list[dict[str, Any]]:
+def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, share_searches
 
@@ -140,7 +131,8 @@ def _improve(
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
-    with progress(show_progress) as report, open_tasks(tasks, ["improve", *published], count_cores()) as run:
+    kept_for, waits = ["improve", *published], request.shows_progress
+    with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores()) as run:
         for _, answers in run(improve, groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")

@@ -211,7 +211,7 @@ def build_costs(
     Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
     """
     from ppsim.core.costs import costs_for
-    from ppsim.questions.recompute_part import time_part
+    from ppsim.questions.recompute_part import PartlyRecomputed
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     if measured:
@@ -238,7 +238,7 @@ def build_costs(
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
     times = layer_times(costs) if layout and not (measured or costs.profile or costs.segments) else None
-    made = time_part(made, schedule, costs, layout, times, model)
+    made = PartlyRecomputed(schedule, costs, layout, model).time(made, times)
     factors = _factors(schedule, costs)
     if factors and made.each is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
@@ -427,7 +427,7 @@ def build_memory(
     or with a layout those of one layer.
     """
     from ppsim.engine.memory.usage import BYTES, activation_model, cut_in_slices, layer_model
-    from ppsim.questions.recompute_part import keep_part
+    from ppsim.questions.recompute_part import PartlyRecomputed
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     content = layout.content if layout else None
@@ -442,7 +442,7 @@ def build_memory(
         held = profile_memory(read(costs.profile), schedule, content)
     else:
         held = layer_model(schedule, content) if content else activation_model(schedule)
-    held = keep_part(held, schedule, costs, layout, model)
+    held = PartlyRecomputed(schedule, costs, layout, model).keep(held)
     if costs.encoder and held.unit == BYTES:
         from ppsim.search.rules.encoder import encoder_memory, read_encoder
 

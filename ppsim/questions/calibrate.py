@@ -19,7 +19,7 @@ from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.profile import ShownProfile
 from ppsim.questions.stated import iteration_option
-from ppsim.questions.types import COUNT, Counts
+from ppsim.questions.types import COUNT
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line
 from ppsim.real.calibration.machine import device_for
@@ -80,7 +80,7 @@ class CalibrateRequest(Request):
         help="Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).",
     )
     sizes: list[int] | None = option(
-        "--sizes", type=Counts(), metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4."
+        "--sizes", metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4."
     )
     real_time: bool = flag("--real-time", help="Ask the system for real-time priority while messages travel.")
     note: str = option("--note", default="", help="A remark for the record, such as other load on the machine.")

@@ -22,8 +22,7 @@ from ppsim.questions.groups import CostOptions, FigureOptions
 from ppsim.questions.options import Request, flag, group, option
 from ppsim.questions.stated import iteration_option, read_draft, read_whole, told_unit
 from ppsim.questions.words import title_of
-from ppsim.questions.write import Writers, command_line, find_targets, inputs_of
-from ppsim.version import VERSION
+from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -114,9 +113,7 @@ class Converted(Answer[ConvertRequest]):
 
     def to_json(self) -> dict[str, Any]:
         """How the files are made."""
-        if self.costs:
-            return inputs_of(self.given, self.costs)
-        return {"ppsim": VERSION, "command": command_line(self.given), "converted from": self.request.file}
+        return inputs_of(self.given, self.costs) | ({} if self.costs else {"converted from": self.request.file})
 
     def blocks(self) -> Iterator[Block]:
         """Nothing: the files are the answer."""

@@ -19,8 +19,7 @@ from ppsim.questions.stated import iteration_option, table_unit
 from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import shape_line, title_of
-from ppsim.questions.write import Writers, command_line, document_writers, inputs_of
-from ppsim.version import VERSION
+from ppsim.questions.write import Writers, document_writers, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
@@ -103,7 +102,7 @@ def answer(request: DiffRequest) -> Diff | TimersDiff:
         verb = "has" if len(shaped) == 1 else "have"
         raise InputError(f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out")
     simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
-    inputs = inputs_of(given, simulated[0]) if simulated else {"ppsim": VERSION, "command": command_line(given)}
+    inputs = inputs_of(given, simulated[0] if simulated else None)
     return Diff(request, difference(runs[0].idle, runs[1].idle), tuple(runs), inputs)
 
 

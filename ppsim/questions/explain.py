@@ -27,8 +27,7 @@ from ppsim.questions.terminal import shows_colours
 from ppsim.questions.timing import time_ops
 from ppsim.questions.whatif import Run, change_run, states_values, try_rivals
 from ppsim.questions.words import title_of
-from ppsim.questions.write import Writers, command_line, document_writers, find_targets, inputs_of
-from ppsim.version import VERSION
+from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,7 +130,7 @@ def answer(request: ExplainRequest) -> Explained:
         if request.several.replicas:
             raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
         explanation, base = _explain_stated(stated)
-        inputs: dict[str, Any] = {"ppsim": VERSION, "command": command_line(given), **stated.inputs}
+        inputs = inputs_of(given) | stated.inputs
     else:
         explanation, base, prices, execution = _explain_simulated(request)
         inputs = inputs_of(given, prices)

@@ -13,11 +13,9 @@ from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_clust
 from ppsim.questions.options import common, flag, given_object, option
 from ppsim.questions.types import (
     CountList,
-    Counts,
     Highlighted,
     Labels,
     Noted,
-    Numbers,
     Offloaded,
     Recomputed,
     ScheduleName,
@@ -86,10 +84,10 @@ class ShapeOptions(_Own, _Sizes):
 
 @dataclass(frozen=True)
 class _SizeLists:
-    stages: list[int] | None = option("--stages", type=Counts(), **_STAGES)
-    devices: list[int] | None = option("--devices", "--pp", type=Counts(), **_DEVICES)
-    chunks: list[int] | None = option("--chunks", "--vpp", "--vp", type=Counts(), **_CHUNKS)
-    microbatches: list[int] | None = option("--mb", "-m", "--microbatches", type=Counts(), **_MICROBATCHES)
+    stages: list[int] | None = option("--stages", **_STAGES)
+    devices: list[int] | None = option("--devices", "--pp", **_DEVICES)
+    chunks: list[int] | None = option("--chunks", "--vpp", "--vp", **_CHUNKS)
+    microbatches: list[int] | None = option("--mb", "-m", "--microbatches", **_MICROBATCHES)
 
 
 @dataclass(frozen=True)
@@ -101,14 +99,12 @@ class GridOptions(_Own, _SizeLists):
 class CostOptions:
     """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
 
-    tf: Value | None = common(
-        "--tf", type=Numbers(), help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2)."
-    )
-    tb: Value | None = common("--tb", type=Numbers(), help="Time of a full backward (ti + tw).")
-    ti: Value | None = common("--ti", type=Numbers(), help="Time of a backward for the input (1).")
-    tw: Value | None = common("--tw", type=Numbers(), help="Time of a backward for the weights (1).")
-    tfb: Value | None = option("--tfb", type=Numbers(), help="Time of a fused pair of F and B (tf + tb).")
-    tr: Value | None = option("--tr", type=Numbers(), help="Time of a recompute (tf).")
+    tf: Value | None = common("--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).")
+    tb: Value | None = common("--tb", help="Time of a full backward (ti + tw).")
+    ti: Value | None = common("--ti", help="Time of a backward for the input (1).")
+    tw: Value | None = common("--tw", help="Time of a backward for the weights (1).")
+    tfb: Value | None = option("--tfb", help="Time of a fused pair of F and B (tf + tb).")
+    tr: Value | None = option("--tr", help="Time of a recompute (tf).")
     offload: str | None = option(
         "--offload",
         type=Offloaded(),
@@ -117,12 +113,10 @@ class CostOptions:
         "device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.",
         door=VALUE,
     )
-    t_offload: Value | None = option(
-        "--t-offload", type=Numbers(), help="Time of a copy of an activation to the host (0)."
-    )
-    t_reload: Value | None = option("--t-reload", type=Numbers(), help="Time of a copy back from the host (0).")
+    t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
+    t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")
     t_evict: Value | None = option(
-        "--t-evict", type=Numbers(), help="Time of a copy of an activation to another device, and of one back (0)."
+        "--t-evict", help="Time of a copy of an activation to another device, and of one back (0)."
     )
     host_link: str | None = option(
         "--host-link",
@@ -137,14 +131,12 @@ class CostOptions:
         metavar="N",
         help="N devices share a link to their host, which carries one copy at a time in each direction (1).",
     )
-    te: Value | None = option("--te", type=Numbers(), help="Time of an input embedding's share, or one per device (0).")
-    ts: Value | None = option("--ts", type=Numbers(), help="Time of an output layer's share, or one per device (0).")
-    tt: Value | None = option("--tt", type=Numbers(), help="Time of its backward, or one per device (0).")
-    td: Value | None = option("--td", type=Numbers(), help="Time of the embedding's backward, or one per device (0).")
-    tgf: Value | None = option(
-        "--tgf", type=Numbers(), help="Time of a part on all devices ahead of a stage, or one per stage (0)."
-    )
-    tgb: Value | None = option("--tgb", type=Numbers(), help="Time of its backward, or one per stage (0).")
+    te: Value | None = option("--te", help="Time of an input embedding's share, or one per device (0).")
+    ts: Value | None = option("--ts", help="Time of an output layer's share, or one per device (0).")
+    tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
+    td: Value | None = option("--td", help="Time of the embedding's backward, or one per device (0).")
+    tgf: Value | None = option("--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0).")
+    tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
     t_collective: float | None = option("--t-collective", help="Time of a collective over all devices (0).")
     comm: float | None = common("--comm", help="Latency of a message between two devices (0).")
     links: tuple[str, ...] = option(
@@ -170,9 +162,7 @@ class CostOptions:
         "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
         door=are_factors,
     )
-    speed: Value | None = option(
-        "--speed", type=Numbers(), help="How many times as fast each device computes: 1,1,0.9,1."
-    )
+    speed: Value | None = option("--speed", help="How many times as fast each device computes: 1,1,0.9,1.")
     per: str | None = common(
         "--cost-per",
         type=click.Choice(["device", "stage"]),
@@ -184,9 +174,7 @@ class CostOptions:
         help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
         door=VALUE,
     )
-    t_layer: Value | None = option(
-        "--t-layer", type=Numbers(), help="Forward time of a layer of the layout (1), or one for each."
-    )
+    t_layer: Value | None = option("--t-layer", help="Forward time of a layer of the layout (1), or one for each.")
     t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
     t_head: float | None = option("--t-head", help="Forward time of the layout's head and its loss, L (0).")
     t_mtp: float | None = option("--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's).")

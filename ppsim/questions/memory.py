@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.schedules import Alternative
     from ppsim.show.files.document import Document
+    from ppsim.workload.layout.layout import Layout
 
 MARGIN, MOST_ROWS = 40, 32
 GIB = 2.0**30
@@ -90,9 +92,9 @@ def answer(request: MemoryRequest) -> Memory:
     timeline, held, prices = case.simulate()
     most = None if request.cap is None else parse_cap(request.cap, held.unit)
     found = report(timeline, held, most)
-    near = tuple(_alternatives(found, case, request.cap)) if found.over else ()
+    near, unsearched = _alternatives(found, case, request.cap) if found.over else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
-    return Memory(request, found, inputs_of(Given.of(request), prices), near, beside)
+    return Memory(request, found, inputs_of(Given.of(request), prices), near, unsearched, beside)
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,14 @@ class Memory(Answer[MemoryRequest]):
         report: peaks, when they are and what holds them, and which devices pass the cap.
         inputs: how to make the answer again.
         alternatives: what fits, where a device passes the cap.
+        unsearched: whether splits of the layout that ppsim partition searches may fit as well.
         beside: measured peaks beside these; None where none were given.
     """
 
     report: MemoryReport
     inputs: Mapping[str, Any]
     alternatives: tuple[Alternative, ...] = ()
+    unsearched: bool = False
     beside: dict[str, Any] | None = None
 
     @property
@@ -180,11 +184,7 @@ class Memory(Answer[MemoryRequest]):
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would."""
-        if self.fits:
-            return None
-        costs, spec = self.request.costs, self.request.schedule.spec
-        unsearched = bool(costs.layout) and not _searches_splits(self.report, spec, costs)
-        return _does_not_fit(self.report, list(self.alternatives), unsearched)
+        return None if self.fits else _does_not_fit(self.report, self.alternatives, self.unsearched)
 
     def _fullest(self) -> tuple[str, str]:
         found, fullest = self.report, self.report.fullest
@@ -263,9 +263,10 @@ class _Case:
         return Alternative(options, peak, timeline.makespan) if peak <= cap else None
 
 
-def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> list[Alternative]:
-    """What fits instead, each found by running this command with the options it names."""
+def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> tuple[tuple[Alternative, ...], bool]:
+    """What fits instead, each found by running this command with the options it names; whether splits are left."""
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
+    from ppsim.questions.partition_problem import searches_soon
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
@@ -275,38 +276,31 @@ def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> list[Alt
         return Trial(pieces, int(curves(timeline, held).peak.max()), timeline.makespan)
 
     per_stage, most = found.curve.unit == ACTIVATIONS, found.cap or 0
-    near = find_fitting(
-        Sought(case.spec, asdict(case.shape)), found.timeline.schedule, most, attempt, per_stage=per_stage
-    )
+    schedule = found.timeline.schedule
+    near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, most, attempt, per_stage=per_stage)
     # Counts of activations leave out what a forward keeps with recompute.
     again = None if per_stage or case.costs.recompute else case.fix("--recompute", most, recompute=True)
-    soon = bool(case.costs.layout) and _searches_splits(found, case.spec, case.costs)
-    split = _split_otherwise(found, case, cap) if soon else None
-    return [each for each in (again, split, *near) if each]
+    split, unsearched = None, False
+    if case.costs.layout:
+        layout = layout_for(schedule, case.costs.layout)
+        unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
+        split = None if unsearched else _split_otherwise(schedule, layout, case, most, cap)
+    return tuple(each for each in (again, split, *near) if each), unsearched
 
 
-def _searches_splits(found: MemoryReport, spec: str, costs: CostOptions) -> bool:
-    from ppsim.questions.partition_problem import searches_soon
-
-    schedule = found.timeline.schedule
-    return searches_soon(spec, schedule, layout_for(schedule, costs.layout or "").n_layers)
-
-
-def _split_otherwise(found: MemoryReport, case: _Case, cap: str | None) -> Alternative | None:
+def _split_otherwise(schedule: Schedule, layout: Layout, case: _Case, most: int, cap: str | None) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
     from ppsim.questions.partition_problem import Asked, find_fitting_layout
 
-    schedule, layout = found.timeline.schedule, layout_for(found.timeline.schedule, case.costs.layout or "")
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
-    share = case.model.again if case.model else 0.0
     unsplit = replace(case.costs, layout=None)
-    asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap, share, {})
+    asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
     try:
         text = find_fitting_layout(asked, schedule)
     except PpsimError:
         return None
-    return case.fix(f"--layout {shlex.quote(text)}", found.cap or 0, layout=text) if text else None
+    return case.fix(f"--layout {shlex.quote(text)}", most, layout=text) if text else None
 
 
 def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
@@ -336,7 +330,7 @@ def _shown(rows: list[Any]) -> list[Any]:
     return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
 
 
-def _does_not_fit(found: MemoryReport, near: list[Alternative], unsearched: bool) -> PpsimError:
+def _does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
     """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
     from ppsim.engine.memory.report import find_excess
 

@@ -19,8 +19,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
+from ppsim.questions.types import Counts, Numbers
+
 OPTION, GROUP = "option", "group"
-NUMBERS = {"int": int, "float": float}
+# What reads the texts of fields of these types, where an option says nothing else.
+READERS = {"int": int, "float": float, "Value": Numbers(), "list[int]": Counts()}
 OBJECT = "object"  # a setting: given in Python alone, as an object
 
 
@@ -143,7 +146,7 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
         if inner := each.metadata.get(GROUP):
             yield from list_options(inner, each.metadata["section"] or section)
         elif found := each.metadata.get(OPTION):
-            taken = found.type or NUMBERS.get(str(each.type).partition(" |")[0])
+            taken = found.type or READERS.get(str(each.type).partition(" |")[0])
             yield replace(found, name=each.name, section=found.section or section, type=taken)
 
 

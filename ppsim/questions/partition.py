@@ -132,10 +132,10 @@ def answer(request: PartitionRequest) -> Partitioned:
 
 
 def _read(request: PartitionRequest) -> Asked:
-    """Count the layers to split, and read what the model runs again (InputError: no option says, or two disagree)."""
+    """Count the layers to split (InputError: no option says how many, or two disagree)."""
     from ppsim.search.splits.splits import MOST_LAYERS
 
-    spec, costs, said, again = request.schedule.spec, request.costs, dict[str, int](), 0.0
+    spec, costs, said = request.schedule.spec, request.costs, dict[str, int]()
     if isinstance(costs.t_layer, Sequence):
         said["--t-layer"] = len(costs.t_layer)
     if request.num_layers is not None:
@@ -143,7 +143,7 @@ def _read(request: PartitionRequest) -> Asked:
     trained = None
     if request.model:
         trained = Trained(request.model, request.training)
-        said["--model"], again = trained.layers, trained.again
+        said["--model"] = trained.layers
     if not said:
         raise InputError("the number of layers is missing", "give --num-layers, or --t-layer with a time for each")
     if len(set(said.values())) > 1:
@@ -152,8 +152,7 @@ def _read(request: PartitionRequest) -> Asked:
     layers = next(iter(said.values()))
     if layers > MOST_LAYERS:
         raise InputError(f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most")
-    mtp, least = request.mtp, request.least
-    return Asked(spec, request.shape, costs, layers, mtp, least, trained, request.cap, again, {})
+    return Asked(spec, request.shape, costs, layers, request.mtp, request.least, trained, request.cap)
 
 
 def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:

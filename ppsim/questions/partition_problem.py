@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
 MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0  # ops of all splits that a hint is searched among, and its seconds
 
 
-class Asked(NamedTuple):
-    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices.
-
-    ``again`` is the share of a forward that the model's backward runs again; ``plans`` keeps the schedules that were
-    planned for layouts.
-    """
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices."""
 
     spec: str
     shape: ShapeOptions
@@ -46,8 +43,7 @@ class Asked(NamedTuple):
     least: int
     model: Trained | None
     cap: str | None
-    again: float
-    plans: dict[str, Schedule]
+    plans: dict[str, Schedule] = field(default_factory=dict)  # those that were planned for layouts
 
 
 def make_layout(asked: Asked, schedule: Schedule, layers: list[int]) -> Layout:
@@ -80,7 +76,7 @@ def price(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
         return prices
     from ppsim.workload.model.transformer import with_recompute
 
-    return with_recompute(prices, asked.again)
+    return with_recompute(prices, asked.model.again)
 
 
 def hold(asked: Asked, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
@@ -113,8 +109,8 @@ def make_problem(asked: Asked, schedule: Schedule) -> SplitProblem:
         times = layer_times(costs)
         weights = times.of_layers(asked.layers).copy()
         t_mtp = times.of_mtp if asked.mtp else None
-        none = asked._replace(costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
-        one = asked._replace(costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
+        none = replace(asked, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
+        one = replace(asked, costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
     base = price(none, schedule, make_layout(asked, schedule, [0] * schedule.n_stages))
     more = price(one, schedule, make_layout(asked, schedule, [1] * schedule.n_stages))
     pair = None if more.pair is None or base.pair is None else more.pair - base.pair

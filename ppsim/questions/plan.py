@@ -32,9 +32,8 @@ from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.words import counted
-from ppsim.questions.write import Writers, command_line, find_targets, tradeoff_writers, write_table
+from ppsim.questions.write import Writers, command_line, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.schedules import find
-from ppsim.version import VERSION
 
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
@@ -160,18 +159,13 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | several))
 
 
-def against(table: str, **options: Any) -> Against:
-    """Predict the published runs of a table; with ``improve=True`` plan each anew.
-
-    Raises:
-        InputError: an option that is refused, or a table that cannot be read.
-    """
-    return _compare(ask(PlanRequest, {"against": table} | options))
-
-
 def answer(request: PlanRequest) -> Plans | Against:
     """Plan, or predict published runs."""
-    return _plan(request) if request.against is None else _compare(request)
+    if request.against is None:
+        return _plan(request)
+    if profiles := [name for name in request.anchor if _is_profile(name)]:
+        raise InputError(f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json")
+    return compare_runs(request, request.against, _runs(request.anchor))
 
 
 def _plan(request: PlanRequest) -> Plans:
@@ -182,14 +176,7 @@ def _plan(request: PlanRequest) -> Plans:
     if not found.rows:
         _refuse(task, found)
     told = correct_plans(task, request.runs.version.software.name, found, runs)
-    return Plans(request, task, found, told, runs, {"ppsim": VERSION, "command": command_line(Given.of(request))})
-
-
-def _compare(request: PlanRequest) -> Against:
-    if profiles := [name for name in request.anchor if _is_profile(name)]:
-        raise InputError(f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json")
-    runs = _runs(request.anchor)
-    return compare_runs(request, request.against or "", runs, request.improve, request.tasks, request.shows_progress)
+    return Plans(request, task, found, told, runs, inputs_of(Given.of(request)))
 
 
 def _is_profile(anchor: str) -> bool:

@@ -12,7 +12,7 @@ import click
 from ppsim.errors import InputError
 from ppsim.questions.door import VALUE
 from ppsim.questions.options import common, option
-from ppsim.questions.types import CountList, Counts, Numbers
+from ppsim.questions.types import CountList, Numbers
 
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
@@ -28,17 +28,13 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 class SpaceOptions:
     """What a plan may choose; None leaves it free."""
 
-    tp: list[int] | None = common(
-        "--tp", type=Counts(), help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node)."
-    )
-    cp: list[int] | None = option(
-        "--cp", type=Counts(), help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on)."
-    )
-    ep: list[int] | None = common("--ep", type=Counts(), help="Expert-parallel ranks (all that divide the experts).")
-    pp: list[int] | None = common("--pp", type=Counts(), help="Pipeline devices (all that divide the GPUs).")
-    dp: list[int] | None = common("--dp", type=Counts(), help="Data-parallel replicas (all that divide the GPUs).")
-    vp: list[int] | None = common("--vp", type=Counts(), help="Chunks of the model on each pipeline device (1 to 12).")
-    mbs: list[int] | None = common("--mbs", type=Counts(), help="Sequences in a microbatch (1,2,4,8,16).")
+    tp: list[int] | None = common("--tp", help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node).")
+    cp: list[int] | None = option("--cp", help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on).")
+    ep: list[int] | None = common("--ep", help="Expert-parallel ranks (all that divide the experts).")
+    pp: list[int] | None = common("--pp", help="Pipeline devices (all that divide the GPUs).")
+    dp: list[int] | None = common("--dp", help="Data-parallel replicas (all that divide the GPUs).")
+    vp: list[int] | None = common("--vp", help="Chunks of the model on each pipeline device (1 to 12).")
+    mbs: list[int] | None = common("--mbs", help="Sequences in a microbatch (1,2,4,8,16).")
     schedules: str | None = common(
         "--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay).", door=VALUE
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.questions.answer import Answer
-from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, group, option
@@ -36,20 +35,6 @@ class ProfileDiffRequest(Request):
     before: str = option(metavar="BEFORE", required=True, type=click.Path())
     after: str = option(metavar="AFTER", required=True, type=click.Path())
     face: FaceOptions = group(FaceOptions)
-
-
-def profile(file: str) -> ShownProfile:
-    """Read a profile that ppsim calibrate wrote (InputError: the file is no profile)."""
-    return answer(ask(ProfileRequest, {"file": file}))
-
-
-def profile_diff(before: str, after: str) -> ProfileDiff:
-    """Tell how two profiles differ, each the path of a file that ppsim calibrate wrote.
-
-    Raises:
-        InputError: a file is no profile.
-    """
-    return answer_diff(ask(ProfileDiffRequest, {"before": before, "after": after}))
 
 
 def answer(request: ProfileRequest) -> ShownProfile:

@@ -74,7 +74,7 @@ class Trained:
 
         return int(np.sum(self.described.layers))
 
-    @property
+    @cached_property
     def again(self) -> float:
         """The share of a forward that the backward runs again."""
         from ppsim.workload.model.model import Model, flops_per_token, kinds_of, mixing_flops
@@ -87,8 +87,10 @@ class Trained:
             self.options.again or "", 0.0
         )
 
-    def memory(self, schedule: Schedule, content: tuple[str, ...] | None) -> MemoryModel:
+    def memory(self, schedule: Schedule, content: tuple[str, ...] | None, **again: Any) -> MemoryModel:
         """Make the memory model of a schedule, its layers where a layout's ``content`` says.
+
+        ``again`` takes the place of what backwards run again.
 
         Raises:
             InputError: the layers do not fit, or both the schedule and the backwards recompute.
@@ -100,9 +102,9 @@ class Trained:
 
         found = self.described
         if not isinstance(found, Model):
-            return memory_model(found, schedule, content)
-        parallel, layout = self.parallel(schedule), Layout(content, schedule.n_devices) if content else None
-        return by_model(found, parallel, schedule.placement.devices, layout)
+            return memory_model(replace(found, **again), schedule, content)
+        layout = Layout(content, schedule.n_devices) if content else None
+        return by_model(found, replace(self.parallel(schedule), **again), schedule.placement.devices, layout)
 
     def parallel(self, schedule: Schedule) -> Parallel:
         """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each other)."""
@@ -157,10 +159,8 @@ class Trained:
         """
         import numpy as np
 
-        from ppsim.workload.cost.memory import memory_model as by_model
-        from ppsim.workload.layout.layout import Layout
         from ppsim.workload.model.model import Model
-        from ppsim.workload.model.transformer import layer_bytes, layers_of, memory_model
+        from ppsim.workload.model.transformer import layer_bytes, layers_of
 
         name, _, what = rule.partition(":")
         found, modules = self.described, tuple(what.split(","))
@@ -169,13 +169,11 @@ class Trained:
         if isinstance(found, Model):
             again: dict[str, Any] = {"recompute": "selective", "modules": modules}
             again = {"recompute": "full", "recompute_layers": int(what)} if name == "layers" else again
-            layout = Layout(content, schedule.n_devices) if content else None
-            parallel = replace(self.parallel(schedule), **again)
-            return by_model(found, parallel, schedule.placement.devices, layout).activations
+            return self.memory(schedule, content, **again).activations
         if name == "modules":
             self._refuse_other(modules)
-            return memory_model(replace(found, recompute="selective"), schedule, content).activations
-        layer, held = layer_bytes(found), memory_model(found, schedule, content).activations
+            return self.memory(schedule, content, recompute="selective").activations
+        layer, held = layer_bytes(found), self.memory(schedule, content).activations
         count = np.minimum(layers_of(found, schedule.n_stages, content), int(what))
         return held - count * (layer.activations - layer.boundary)
 

@@ -35,8 +35,12 @@ OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
 Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
 
 
-def inputs_of(given: Given, costs: Costs) -> dict[str, Any]:
-    """Tell how to make a file again: version, command, resolved costs. No date, no output paths."""
+def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
+    """Tell how to make a file again: version, command, resolved costs if any. No date, no output paths."""
+    spelled = not any(option.is_object for option in given.typed)  # an object of Python's has no words
+    made = {"ppsim": VERSION, **({"command": command_line(given)} if spelled else {})}
+    if costs is None:
+        return made
     import numpy as np
 
     from ppsim.core.ops import COMPUTE, Kind
@@ -48,12 +52,7 @@ def inputs_of(given: Given, costs: Costs) -> dict[str, Any]:
         or (row.any() and not np.array_equal(row, costs.time[Kind.F]))  # by default R costs what F does
     }
     rows |= {kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist() for kind, row in costs.others.items()}
-    spelled = not any(option.is_object for option in given.typed)  # an object of Python's has no words
-    return {
-        "ppsim": VERSION,
-        **({"command": command_line(given)} if spelled else {}),
-        "costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit},
-    }
+    return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
 
 
 def command_line(given: Given) -> str:

@@ -75,7 +75,7 @@ def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
 
 @pytest.mark.parametrize(("status", "layout"), [("optimal", "Et*3|tt|tt|tL"), ("feasible", None)])
 def test_a_layout_is_offered_where_it_is_proved_to_be_the_fastest(monkeypatch, status, layout):
-    asked = Asked("1f1b", ShapeOptions(devices=4, microbatches=4), CostOptions(), 8, 0, 0, None, "12", 0.0, {})
+    asked = Asked("1f1b", ShapeOptions(devices=4, microbatches=4), CostOptions(), 8, 0, 0, None, "12")
     found = Partition(((3, 2, 2, 1), 9.0), (), True, status, 9.0, 1)
     monkeypatch.setattr(partition_problem, "search_split", lambda *given: found)
     assert partition_problem.find_fitting_layout(asked, build_schedule("1f1b", asked.shape)) == layout
@@ -128,7 +128,7 @@ def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp
     shape = ShapeOptions(devices=2, microbatches=4)
     model = Trained(model_file(tmp_path, more), TrainedOptions())
     costs = CostOptions(t_head=0.0 if more else 1.5)
-    asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB", 0.0, {})
+    asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB")
     problem = make_problem(asked, schedule := build_schedule(name, shape))
     ends = list_ends(6, schedule.n_stages, 0)[:, ::5]
     held = [hold(asked, schedule, build_layout(list(layers_in(x, 6)), 2)).peak.max() for x in ends.T]

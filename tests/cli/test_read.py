@@ -10,7 +10,7 @@ import pytest
 from ppsim.inputs.drafts.read import read_timeline
 from ppsim.inputs.profile.profile import read
 from ppsim.questions.calibrate import calibrate
-from ppsim.questions.profile import profile, profile_diff
+from ppsim.questions.profile import ProfileDiffRequest, answer_diff
 from ppsim.questions.read import ObservedRun
 from ppsim.questions.read import read as ask_read
 from ppsim.real.traces.read import read_run
@@ -106,8 +106,9 @@ def test_python_calibrates_as_the_command_does(tmp_path, monkeypatch):
     found.save("a.toml")
     shown = json.loads(invoke("calibrate", "-o", "a-b.toml", "--from-trace", *TRACES, "--json").stdout)
     assert shown["file"] == "a-b.toml"
-    assert profile("a.toml").profile.op == read("a-b.toml").op
-    assert {time.ratio for time in profile_diff("a.toml", "a-b.toml").found.times} == {1.0}
+    assert read("a.toml").op == read("a-b.toml").op
+    differences = answer_diff(ProfileDiffRequest(before="a.toml", after="a-b.toml")).found
+    assert {time.ratio for time in differences.times} == {1.0}
     assert "traces come after --from-trace" in refused("calibrate", "-o", "c.toml", *TRACES).hint
 
 
