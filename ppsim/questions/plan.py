@@ -125,6 +125,7 @@ class PlanRequest(Request):
     def check(self) -> None:
         """Refuse a plan of nothing, and formats that no plan is written in."""
         from ppsim.show.files.chart import check_chart
+        from ppsim.show.files.document import require_suffix
         from ppsim.show.files.tradeoff import check_suffix
 
         missing = [f"--{name}" for name in ("model", "cluster", "gbs") if getattr(self, name) is None]
@@ -138,9 +139,8 @@ class PlanRequest(Request):
                 table_suffix(f"x{suffix}")
             elif self.front:
                 check_suffix(suffix)
-            elif suffix not in (".mmd", ".html"):
-                known = f"{' '.join(('one of', *TABLES, '.html', '.mmd'))}; with --front a picture"
-                raise InputError(f"a plan cannot be written as {suffix}", known)
+            else:
+                require_suffix(suffix, (*TABLES, ".html", ".mmd"), "a plan", "; with --front a picture")
 
 
 def plan(model: str, cluster: str, **options: Any) -> Plans:

@@ -308,6 +308,7 @@ class Grid(Answer[RunRequest]):
         import orjson
 
         from ppsim.analysis.grid import csv_of
+        from ppsim.show.files.document import require_suffix
 
         forms: dict[str, Callable[[], bytes]] = {
             ".csv": lambda: csv_of(self.rows).encode(),
@@ -320,6 +321,5 @@ class Grid(Answer[RunRequest]):
 
         targets = find_targets(output)
         for _, suffix in targets:
-            if suffix not in forms:
-                raise InputError(f"a grid cannot be written as {suffix}", f"one of {' '.join(forms)}")
+            require_suffix(suffix, forms, "a grid")
         return [(target, partial(write, target, suffix)) for target, suffix in targets]

@@ -28,7 +28,6 @@ from ppsim.show.drawing.palette import (
     channels,
     level_of,
 )
-from ppsim.show.drawing.view import View
 
 DOTS = 300
 POINT = DOTS / 72
@@ -77,13 +76,6 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self.left)
-
-
-def cut_cells(cells: Cells, view: View) -> Cells:
-    """Cut cells to what a view shows, at their places there."""
-    if view.whole:
-        return cells
-    return Cells(**view.cut({each.name: getattr(cells, each.name) for each in fields(Cells)}, "left", "right", "end"))
 
 
 def colours_of(schedule: Schedule) -> NDArray[np.uint16]:

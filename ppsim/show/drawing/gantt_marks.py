@@ -12,7 +12,7 @@ from ppsim.base.units import format_held
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.engine.simple.metrics import measure
 from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.gantt_strokes import Design, rectangles
+from ppsim.show.drawing.gantt_strokes import Design, add_path, rectangles
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.look import CRITICAL
 from ppsim.show.drawing.palette import HIGHLIGHT
@@ -74,14 +74,13 @@ def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
 
 def _outline(axes: Axes, panel: Panel, design: Design) -> None:
     """A red outline around the cells of a microbatch or of the critical path; whole devices and stages need none."""
-    from matplotlib.patches import PathPatch
-
     highlight, cells = design.look.highlight, panel.cells
     if highlight is None or highlight.by not in ("mb", CRITICAL):
         return
     top, bottom = cells.device[cells.lit] + design.gap, cells.device[cells.lit] + 1 - design.lane
     path = rectangles(cells.left[cells.lit], cells.right[cells.lit], top, bottom)
-    axes.add_artist(PathPatch(path, fill=False, edgecolor=HIGHLIGHT[0], linewidth=0.7, zorder=4.6, clip_on=False))
+    look: dict[str, Any] = {"edgecolor": HIGHLIGHT[0], "linewidth": 0.7, "snap": None}
+    add_path(axes, path, fill=False, zorder=4.6, clip_on=False, **look)
 
 
 def phase_times(panel: Panel) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from ppsim.show.drawing.gantt_layout import (
     Messages,
     cells_of,
     choose_labels,
-    cut_cells,
     idle_cells,
     inside_cells,
     label_texts,
@@ -40,6 +39,9 @@ from ppsim.show.drawing.view import View, view_of
 
 if TYPE_CHECKING:
     from ppsim.core.execution import Execution
+
+
+ENDS = "left", "right", "end"  # columns of cells that are times
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,14 @@ class Panel:
         row = compute_row(self.timeline)
         if picked is not None and row is not self.timeline:
             picked = self.look.highlight.ops(row) if self.look.highlight else None
-        return cut_cells(cells_of(row, picked), self.view)
+        return self.view.cut(cells_of(row, picked), *ENDS)
 
     @cached_property
     def streams(self) -> list[Cells]:
         """The segments of ops on the compute and the communication stream; none where they are not known."""
         if self.inside is None or self.timeline.schedule.has_lanes:
             return []
-        return [
-            cut_cells(inside_cells(self.timeline, self.inside, stream), self.view) for stream in range(len(STREAMS))
-        ]
+        return [self.view.cut(inside_cells(self.timeline, self.inside, on), *ENDS) for on in range(len(STREAMS))]
 
     @property
     def _cut(self) -> NDArray[np.bool_]:
@@ -128,32 +128,25 @@ class Panel:
     @cached_property
     def idle_cells(self) -> Cells | None:
         """The idle time to colour by its cause, if any."""
-        return cut_cells(idle_cells(self.idle), self.view) if self.idle else None
+        return self.view.cut(idle_cells(self.idle), *ENDS) if self.idle else None
 
     @cached_property
     def messages(self) -> Messages | None:
         """The arrows to draw, if any."""
         found = messages_of(self.timeline)
-        if found is None or self.view.whole:
-            return found
-        columns = {each.name: getattr(found, each.name) for each in fields(Messages)}
-        return Messages(**self.view.cut(columns, "sent", "arrived"))
+        return None if found is None else self.view.cut(found, "sent", "arrived")
 
     @cached_property
     def lane(self) -> Lane | None:
         """The messages and collectives to draw below the rows, if any."""
         lane = lane_beside(self.timeline, self.execution)
-        if lane is None or self.view.whole:
-            return lane
-        return Lane(**self.view.cut({each.name: getattr(lane, each.name) for each in fields(Lane)}, "left", "right"))
+        return None if lane is None else self.view.cut(lane, "left", "right")
 
     @cached_property
     def bars(self) -> Bars | None:
         """What all devices run together, if anything."""
         bars = None if self.execution else bars_over_devices(self.timeline)
-        if bars is None or self.view.whole:
-            return bars
-        return Bars(**self.view.cut({each.name: getattr(bars, each.name) for each in fields(Bars)}, "left", "right"))
+        return None if bars is None else self.view.cut(bars, "left", "right")
 
     @cached_property
     def lane_lit(self) -> NDArray[np.bool_]:

@@ -130,54 +130,52 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         _draw_arrows(axes, panel.messages, design.gap)
 
 
-def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
-    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
+def add_path(axes: Axes, path: Path, **look: Any) -> None:
+    """Add a shape on whole dots, without an edge unless its look says otherwise."""
     from matplotlib.patches import PathPatch
 
+    axes.add_artist(PathPatch(path, **{"linewidth": 0, "snap": True} | look))
+
+
+def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
+    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
     grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
-    axes.add_artist(PathPatch(grey, facecolor=palette.bubble, linewidth=0, snap=True, zorder=1))
+    add_path(axes, grey, facecolor=palette.bubble, zorder=1)
     if palette.bubble_hatch:
-        lines: dict[str, Any] = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
-        axes.add_artist(PathPatch(grey, fill=False, linewidth=0, snap=True, zorder=1, **lines))
+        lines = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
+        add_path(axes, grey, fill=False, zorder=1, **lines)
 
 
 def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
     """The idle time of each cause as one path, above the grey and below the cells."""
-    from matplotlib.patches import PathPatch
-
     for cause in np.unique(idle.colour) - COLOUR_COUNT:
         own = idle.colour == cause + COLOUR_COUNT
         device = idle.device[own]
         path = rectangles(idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane)
-        axes.add_artist(PathPatch(path, facecolor=CAUSE_FILL[NAMES[cause]], linewidth=0, snap=True, zorder=1.5))
+        add_path(axes, path, facecolor=CAUSE_FILL[NAMES[cause]], zorder=1.5)
 
 
 def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
     """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of shape (cells,)."""
-    from matplotlib.patches import PathPatch
-
     palette = design.palette
     for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
         colour, lit = divmod(int(code), 2)
         own = (cells.colour == colour) & (cells.lit == bool(lit))
         path = rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
         fill = palette.colours[colour] if lit else blend(palette.colours[colour], palette.bubble, DIMMED)
-        axes.add_artist(PathPatch(path, facecolor=fill, linewidth=0, snap=True, zorder=3))
+        add_path(axes, path, facecolor=fill, zorder=3)
         if palette.lines[colour] and lit:
             lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
-            axes.add_artist(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+            add_path(axes, path, fill=False, zorder=3, **lines)
     if design.border:
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
         path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
-        border = PathPatch(path, fill=False, edgecolor=ink, linewidth=design.border, snap=True, zorder=4, clip_on=False)
-        axes.add_artist(border)
+        add_path(axes, path, fill=False, edgecolor=ink, linewidth=design.border, zorder=4, clip_on=False)
 
 
 def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
     """A band for each direction of messages and for collectives; the edge keeps even the shortest visible."""
-    from matplotlib.patches import PathPatch
-
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
         fill = LANE_FILL[band]
@@ -192,18 +190,15 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
             edges = lane.left[own], lane.right[own], top, top + high
             path = rectangles(*edges)
             look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
-            axes.add_artist(PathPatch(path, facecolor=fill, snap=True, zorder=3, **look))
+            add_path(axes, path, facecolor=fill, zorder=3, **look)
             reduced = lane.kind[own] == Kind.REDUCE_GRAD
             if bright and reduced.any():
                 lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
-                path = rectangles(*(edge[reduced] for edge in edges))
-                axes.add_artist(PathPatch(path, fill=False, linewidth=0, snap=True, zorder=3, **lines))
+                add_path(axes, rectangles(*(edge[reduced] for edge in edges)), fill=False, zorder=3, **lines)
 
 
 def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
     """A bar over all rows for what all devices run together; a collective leaves rows to other ops: an outline."""
-    from matplotlib.patches import PathPatch
-
     for kind in np.unique(bars.kind):
         own = bars.kind == kind
         in_row = bool(bars.in_row[own][0])
@@ -213,9 +208,8 @@ def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
         path = rectangles(bars.left[own], bars.right[own], *ends)
         colour = design.palette.colours[LEVELS * kind] if in_row else LANE_FILL[COLLECTIVE]
         if in_row:
-            axes.add_artist(PathPatch(path, facecolor=colour, linewidth=0, snap=True, zorder=2))
-        outline: dict[str, Any] = {"fill": False, "edgecolor": colour, "linewidth": HAIRLINE, "snap": True}
-        axes.add_artist(PathPatch(path, zorder=4.5, **outline))
+            add_path(axes, path, facecolor=colour, zorder=2)
+        add_path(axes, path, fill=False, edgecolor=colour, linewidth=HAIRLINE, zorder=4.5)
 
 
 def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:

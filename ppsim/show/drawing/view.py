@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ GAP = 0.5  # of a period, between the part before and the part after the fold
 SAME = 1e-9  # of the makespan
 
 Floats = NDArray[np.float64]
+Columns = TypeVar("Columns", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,18 @@ class View:
         inside = np.clip(times, self.start[stretch], self.end[stretch])
         return inside - self.start[stretch] + self.at[stretch]
 
-    def cut(self, columns: Mapping[str, NDArray[Any]], left: str, right: str, *more: str) -> dict[str, NDArray[Any]]:
-        """Cut spans of time to what is shown; ``more`` names further columns of times."""
-        parts = []
+    def cut(self, found: Columns, left: str, right: str, *more: str) -> Columns:
+        """Cut spans of time, a dataclass of columns, to what is shown; ``more`` names further columns of times."""
+        if self.whole:
+            return found
+        columns, parts = {each.name: getattr(found, each.name) for each in fields(found)}, []
         for start, end, at in zip(self.start, self.end, self.at, strict=True):
             seen = (columns[right] > start) & (columns[left] < end)
             part = {name: values[seen] for name, values in columns.items()}
             for name in (left, right, *more):
                 part[name] = np.clip(part[name], start, end) - start + at
             parts.append(part)
-        return {name: np.concatenate([part[name] for part in parts]) for name in columns}
+        return type(found)(**{name: np.concatenate([part[name] for part in parts]) for name in columns})
 
     def cut_curve(self, curve: Curve) -> Curve:
         """A curve as the picture shows it, from its left edge on."""

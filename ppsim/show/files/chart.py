@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
-from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import FAMILY_COLOURS, TWINS
+from ppsim.show.files.document import require_suffix
 from ppsim.show.files.page_parts import fill_page
 
 if TYPE_CHECKING:
@@ -22,10 +22,7 @@ SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 def check_chart(suffix: str, what: str) -> None:
     """Refuse a format that is neither a picture nor a page; raises InputError."""
-    if suffix not in SUFFIXES:
-        raise InputError(
-            f"{what} cannot be written as {suffix}", f"one of {' '.join(SUFFIXES)}; --json has the numbers"
-        )
+    require_suffix(suffix, SUFFIXES, what, "; --json has the numbers")
 
 
 def save_chart(

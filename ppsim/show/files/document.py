@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.text import guess_of
@@ -107,29 +107,20 @@ class Abilities:
     paper: tuple[str, ...] = ()  # its suffixes that are drawn in style ``paper`` unless the user says otherwise
 
 
-class Format(Protocol):
-    """A module of :mod:`ppsim.show.files.writers`."""
-
-    SUFFIXES: tuple[str, ...]
-    ABILITIES: Abilities
-
-    def write(self, document: Document, out: IO[bytes], suffix: str) -> None:
-        """Write the document to a binary file; raises InputError where the format cannot carry it."""
-
-
 @cache
-def formats() -> dict[str, Format]:
-    """Find every format, by suffix."""
+def formats() -> dict[str, Any]:
+    """Find every format, a module of :mod:`ppsim.show.files.writers`, by suffix."""
     modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
     for module in modules:
         if lacking := [name for name in ("SUFFIXES", "ABILITIES", "write") if not hasattr(module, name)]:
             raise PpsimError(f"{module.__file__} has no {lacking[0]}", "see ppsim/show/files/writers/__init__.py")
-    return {suffix: cast(Format, module) for module in modules for suffix in module.SUFFIXES}
+    return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 
 def abilities_of(suffix: str) -> Abilities:
     """What the format of a suffix can do."""
-    return formats()[suffix].ABILITIES
+    found: Abilities = formats()[suffix].ABILITIES
+    return found
 
 
 def style_of(suffix: str, asked: str | None = None) -> str:
@@ -146,6 +137,12 @@ def suffix_of(target: str) -> str:
         f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess_of(Path(name).suffix, known)}",
         f"one of {' '.join(sorted(known))}",
     )
+
+
+def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
+    """Refuse a format that something is not written in (InputError: it is none of those that are ``able``)."""
+    if suffix not in able:
+        raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 
 
 def require_one(document: Document, suffix: str) -> Timeline:

@@ -12,9 +12,9 @@ from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.numbers import format_number
-from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import HEAT, HEAT_DARK
+from ppsim.show.files.document import require_suffix
 from ppsim.show.files.page_parts import fill_page, looks_of, read_script
 from ppsim.show.files.writers import figure, html
 
@@ -22,9 +22,7 @@ from ppsim.show.files.writers import figure, html
 def check_suffix(suffix: str, heat: bool = False) -> None:
     """Refuse a format, no picture or page, that draws no time against memory and no heat map (InputError)."""
     able = figure.SUFFIXES if heat else (*figure.SUFFIXES, *html.SUFFIXES)
-    if suffix not in able:
-        what = "a heat map" if heat else "time against memory"
-        raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}")
+    require_suffix(suffix, able, "a heat map" if heat else "time against memory")
 
 
 def save_tradeoff(

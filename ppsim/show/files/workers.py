@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
-from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.worker_map import WorkerMap, figure_of
 from ppsim.show.files.chart import for_both_themes
-from ppsim.show.files.document import abilities_of
+from ppsim.show.files.document import require_suffix
+from ppsim.show.files.writers import figure
 
 TITLE = "workers by slowdown, over steps"
 
 
 def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
     """Write the map as a picture (InputError: the suffix is none of a picture, or the file cannot be written)."""
-    if not abilities_of(suffix).figure:
-        hint = "one of .svg .png .pdf; a page has it without --heat"
-        raise InputError(f"a map of workers cannot be written as {suffix}", hint)
+    require_suffix(suffix, figure.SUFFIXES, "a map of workers", "; a page has it without --heat")
     with open_atomically(target) as out:
         write_figure(lambda: figure_of(found, width), out, suffix, title=TITLE, inputs=inputs)
 

@@ -98,29 +98,17 @@ def make_app(
 
     async def view(request: Request) -> Response:
         asked = await _read(request, LARGEST_ASKED, "the request")
-
-        def work() -> Response:
-            found = contents(show(_fields(asked), folder), encode_column)
-            return Response(dump_json(found), media_type="application/json")
-
-        return await in_turn(request, shown, work)
+        return await in_turn(request, shown, lambda: _json(contents(show(_fields(asked), folder), encode_column)))
 
     async def why(request: Request) -> Response:
+        assert tell
         asked = await _read(request, LARGEST_ASKED, "the request")
-
-        def work() -> Response:
-            assert tell
-            found = story_object(tell(_fields(asked), folder), encode_column)
-            return Response(dump_json(found), media_type="application/json")
-
-        return await in_turn(request, shown, work)
+        return await in_turn(request, shown, lambda: _json(story_object(tell(_fields(asked), folder), encode_column)))
 
     async def plans(request: Request) -> Response:
-        def work() -> Response:
-            assert plan
-            return Response(plan(dict(request.query_params)), media_type="text/html")
-
-        return await in_turn(request, planned, work)
+        assert plan
+        fields = dict(request.query_params)
+        return await in_turn(request, planned, lambda: Response(plan(fields), media_type="text/html"))
 
     async def export(request: Request) -> Response:
         asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
@@ -156,7 +144,7 @@ def make_app(
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
-            return Response(dump_json({"name": name, **shape}), media_type="application/json")
+            return _json({"name": name, **shape})
 
         return await in_turn(request, drawn, work)
 
@@ -166,7 +154,7 @@ def make_app(
         def work() -> Response:
             name, count = changes() if changes else ("", 0)
             shape = _shape_of(name) if str(count) != since and name else {}
-            return Response(dump_json({"changes": count, "shape": shape}), media_type="application/json")
+            return _json({"changes": count, "shape": shape})
 
         return await in_turn(request, drawn, work)
 
@@ -196,10 +184,14 @@ def make_app(
     return app
 
 
-def _refusal(status: int, message: str, hint: str) -> Response:
+def _json(value: Mapping[str, Any], status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(dump_json({"error": message, "hint": hint}), status_code=status, media_type="application/json")
+    return Response(dump_json(value), status_code=status, media_type="application/json")
+
+
+def _refusal(status: int, message: str, hint: str) -> Response:
+    return _json({"error": message, "hint": hint}, status)
 
 
 class _Refused(Exception):

@@ -17,7 +17,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import DIGIT_WIDTH, cells_of, cut_cells, label_texts, place_labels
+from ppsim.show.drawing.gantt_layout import DIGIT_WIDTH, cells_of, label_texts, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry, legend_entries
 from ppsim.show.drawing.look import Highlight, Look, Note
@@ -101,7 +101,7 @@ def test_a_window_has_what_runs_then_at_its_place():
     timeline = timed("1f1b", 4, 8)
     curve = curves(timeline, activation_model(timeline.schedule))
     figure = plot(timeline, memory=[curve], look=Look(window=(10.5, 20)))
-    cells = cut_cells(cells_of(timeline), view_of(timeline, (10.5, 20), fold=False))
+    cells = view_of(timeline, (10.5, 20), fold=False).cut(cells_of(timeline), "left", "right", "end")
     assert (cells.left.min(), cells.right.max()) == (0, 9.5)
     running = (timeline.end > 10.5) & (timeline.start < 20)
     assert sorted(cells.op) == np.flatnonzero(running).tolist()
