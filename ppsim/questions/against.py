@@ -82,7 +82,8 @@ class Against(Answer[Any]):
             raise InputError("no run of the table has a prediction and a measured step to draw", "--json has the rows")
         save = partial(
             save_chart,
-            partial(draw_published, self.rows, output.width),
+            partial(draw_published, self.rows),
+            output.width,
             title="Published against predicted",
             said=self._errors(),
             inputs=inputs_of(self.given),

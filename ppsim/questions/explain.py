@@ -55,7 +55,7 @@ class ExplainRequest(Request):
     What it prints:
       idle time by cause, which sums to all idle time, and the devices with most
       a critical path: the chain of ops that decides the makespan
-      what the makespan gains where one time is 1 % less
+      what the makespan gains where one time is 1% less
       what changes would give, each simulated, and the best of them
 
     \b

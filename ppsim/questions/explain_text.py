@@ -60,7 +60,7 @@ def explain_lines(
     gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
     if gains:
         texts = (f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains)
-        yield f"1 % less gains: {' · '.join(texts)}"
+        yield f"1% less gains: {' · '.join(texts)}"
     if changes:
         yield ""
         against = f", against {format_number(explanation.base.makespan)} {unit}" if explanation.stated else ""
@@ -117,14 +117,15 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         where = f"{source}>{target} of replica {job.replicas[replica]}"
         yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
     yield f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the slowdown,"
-    yield f"           the slowest 3 % of workers {found.slowest_workers_share:.0%}"
+    yield f"           the slowest 3% of workers {found.slowest_workers_share:.0%}"
     if not mending:
         return
     yield ""
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
     named = max(len(change.what) for change in mending)
     for change in mending:
-        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {change.step / (step or 1.0) - 1:+.1%}"
+        gain = format_change(change.step / (step or 1.0) - 1)
+        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {gain}"
 
 
 def _named(values: Iterable[tuple[object, float]]) -> str:

@@ -195,7 +195,8 @@ class Jitter(Answer[JitterRequest]):
         table = self._table()
         save = partial(
             save_chart,
-            partial(draw_spread, self.sampled, output.width),
+            partial(draw_spread, self.sampled),
+            output.width,
             title="How makespans spread on uneven hardware",
             said=self._sentence(),
             inputs=self.inputs,

@@ -67,7 +67,7 @@ class SpaceOptions:
     )
     seq: int | None = common("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).")
     cap: str | None = common(
-        "--cap", metavar="SIZE", help="Memory of a GPU for training (94 % of its own): 75GiB.", door=VALUE
+        "--cap", metavar="SIZE", help="Memory of a GPU for training (94% of its own): 75GiB.", door=VALUE
     )
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."

@@ -123,7 +123,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
 
         times = len(self.found.times)
         same = times - len(differing(self.found))
-        yield Line(f"{same} of {times} times differ by 5 % at most, within their spreads; --json has all")
+        yield Line(f"{same} of {times} times differ by 5% at most, within their spreads; --json has all")
 
     def blocks(self) -> Iterator[Block]:
         """The settings that differ, the times that do, the largest change first, and how many do not."""

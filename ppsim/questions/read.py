@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 import numpy as np
 
+from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -217,15 +218,15 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     yield _schedule_line(observed.schedule)
     numbers, makespans = observed.iterations, observed.makespans
     if (job := observed.job) is not None and len(job.replicas) > 1:
-        step = _digits(float(np.median(job.steps)))
+        step = format_number(float(np.median(job.steps)))
         yield f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) with its collectives"
         yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
     count = counted(len(numbers), "iteration")
-    times = " to ".join(dict.fromkeys(_digits(t) for t in (kept.makespans.min(), kept.makespans.max())))
-    middle = _digits(float(np.median(kept.makespans)))
+    times = " to ".join(dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max())))
+    middle = format_number(float(np.median(kept.makespans)))
     yield f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), {times}"
     if len(kept.iterations) == len(numbers) - 1 and numbers[0] != kept.iterations[0]:
-        yield f"           the first one, left out: {_digits(makespans[0])} {observed.unit}"
+        yield f"           the first one, left out: {format_number(makespans[0])} {observed.unit}"
     for note in observed.notes:
         yield f"           {note}"
     for line in observed.understood:
@@ -247,8 +248,8 @@ def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
         cells = [str(row["stage"]), str(row["device"])]
         for kind in kinds:
             time = row["times"].get(kind)
-            cells.append("" if time is None else _digits(time["median"]))
-            cells.append("" if time is None else f"{_digits(time['p10'])} {_digits(time['p90'])}")
+            cells.append("" if time is None else format_number(time["median"]))
+            cells.append("" if time is None else f"{format_number(time['p10'])} {format_number(time['p90'])}")
         rows.append(cells + ([] if memory is None else [format_size(round(memory[row["device"]]))]))
     return Table([*headings, *([] if memory is None else ["memory"])], rows)
 
@@ -264,10 +265,5 @@ def _between(value: dict[str, Any], unit: str) -> Iterator[str]:
             yield f"{what:<11}none shown"
             continue
         worst = sorted(rows, key=lambda row: -row["median"])[:3]
-        most = ", ".join(f"{name.format_map(row)} {_digits(row['median'])}" for row in worst)
-        yield f"{what:<11}{_digits(value[what])} {unit} (median); most: {most}"
-
-
-def _digits(time: float) -> str:
-    """Write a measured time with four digits, as many as it is worth."""
-    return f"{time:.4g}" if abs(time) < 1000 else f"{time:.1f}"
+        most = ", ".join(f"{name.format_map(row)} {format_number(row['median'])}" for row in worst)
+        yield f"{what:<11}{format_number(value[what])} {unit} (median); most: {most}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ppsim.base.numbers import format_change, format_number
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
@@ -101,12 +102,12 @@ class TimersDiff(Answer[Request]):
             yield Line("the logs have no timer in common")
             return
         name, change = max(changed, key=lambda row: abs(row[1]))
-        yield Line(f"{name} changed most: {change:+.4g} ms on the slowest rank")
+        yield Line(f"{name} changed most: {_signed(change)} ms on the slowest rank")
 
     def blocks(self) -> Iterator[Block]:
         """A row for each timer, and the one that changed most."""
         rows = [
-            [name, _cell(a), _cell(b), *(("", "") if math.isnan(b - a) else (f"{b - a:+.4g}", _share(a, b)))]
+            [name, _cell(a), _cell(b), *(("", "") if math.isnan(b - a) else (_signed(b - a), _share(a, b)))]
             for name, a, b in self._rows()
         ]
         yield Line(f"A  {self.sources[0]}")
@@ -129,8 +130,12 @@ def _known(time: float) -> float | None:
 
 
 def _cell(time: float) -> str:
-    return "" if math.isnan(time) else f"{time:.4g}" if time < 1000 else f"{time:.1f}"
+    return "" if math.isnan(time) else format_number(time)
+
+
+def _signed(time: float) -> str:
+    return "+" * (time > 0) + format_number(time)
 
 
 def _share(a: float, b: float) -> str:
-    return f"{b / a - 1:+.1%}" if a else ""
+    return format_change(b / a - 1) if a else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.numbers import format_change, format_share
+from ppsim.base.numbers import MINUS, format_change, format_number, format_share
 from ppsim.questions.blocks import Block, Line, Table
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
     shape = f"{counted(value['replicas'], 'replica')} x {counted(value['devices'], 'device')}"
     steps = counted(len(value["iterations"]), "step")
     yield Line(f"job        {run.source}: {value['schedule']}, {shape}, {steps}", 11)
-    yield Line(
-        f"           each replica's time in each step, {value['measured']:.4g} {value['unit']} (median), predicted", 11
-    )
+    measured = f"{format_number(value['measured'])} {value['unit']}"
+    yield Line(f"           each replica's time in each step, {measured} (median), predicted", 11)
     for note in run.notes:
         yield Line(f"           {note}", 11)
     yield ""
@@ -73,7 +72,7 @@ def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) 
         text = f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}"
         yield Line([(text, "name" if level == "held-out" else "")])
     if validation.pairs:
-        yield Line(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2 % apart", 11)
+        yield Line(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2% apart", 11)
     yield Line(f"measured   {_where(record)}", 11)
     for line in _on_a_gpu(record):
         yield Line(line, 11)
@@ -118,11 +117,16 @@ def _residuals(v: Verdict) -> Iterator[Block]:
     from ppsim.real.validation.analyse import CLASSES, find_worst_ops
 
     yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
-    rows = [[f"device {device}", *(f"{ms:+.2f}" for ms in row)] for device, row in enumerate(v.residual)]
+    rows = [[f"device {device}", *(_shift(ms) for ms in row)] for device, row in enumerate(v.residual)]
     yield Table(["", *CLASSES], rows, 110)
-    off = ", ".join(f"{op} on device {device} {shift:+.2f} ms" for op, device, _, shift in find_worst_ops(v, 3))
+    off = ", ".join(f"{op} on device {device} {_shift(shift)} ms" for op, device, _, shift in find_worst_ops(v, 3))
     yield Line(f"furthest off: {off}")
     yield ""
+
+
+def _shift(ms: float) -> str:
+    """Write how much later a prediction is, to a hundredth of a millisecond."""
+    return f"{ms:+.2f}".replace("-", MINUS)
 
 
 def _where(record: Record) -> str:

@@ -136,9 +136,9 @@ def test_a_diff_of_profiles_has_what_differs_and_a_count_of_the_rest(monkeypatch
     ratios = [float(row) for row in re.findall(r"(\d\.\d\d)(?: +apart)? *$", text, re.M)]
     assert ratios
     assert ratios == sorted(ratios, reverse=True)
-    assert re.search(rf"{90 - len(ratios)} of 90 times differ by 5 % at most", text)
+    assert re.search(rf"{90 - len(ratios)} of 90 times differ by 5% at most", text)
     same = printed(f"profile diff {GALLERY}/profile-cpu.toml {GALLERY}/profile-cpu.toml", 100, monkeypatch)
-    assert "90 of 90 times differ by 5 % at most" in same
+    assert "90 of 90 times differ by 5% at most" in same
 
 
 def test_a_chart_in_a_pipe_numbers_its_ops_unless_the_columns_are_set():

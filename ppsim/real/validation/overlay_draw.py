@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_change, format_number
 from ppsim.core.ops import TIMED, mask
 from ppsim.errors import InputError
 from ppsim.real.validation.analyse import Validation, Verdict
@@ -59,7 +59,7 @@ class Overlay:
     def facts(self, design: Design) -> str:
         """Both makespans and the error, and whether the costs are from other schedules; else the error alone."""
         predicted, measured = map(_ms, self.ends)
-        error = f"{round(100 * self.verdict.errors['held-out'], 1) + 0.0:+.1f} %"  # never -0.0
+        error = format_change(self.verdict.errors["held-out"])
         error += "" if self.verdict.held_out else ", not held out"
         full = f"measured {measured} ms, predicted {predicted} ms, {error}"
         return full if text_width(full, design.font - 0.5) <= design.across / POINT else error

@@ -38,6 +38,7 @@ OTHER_SCRIPTS = (
     *("Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Segoe UI Emoji"),
 )
 MOST_NAMED = 5  # signs in a warning
+SHADED = "shaded"  # the id of a figure of shades
 MISSING = re.compile(r"Glyph (\d+) .*missing from")
 # matplotlib's settings belong to the process, not to a thread.
 _settings = Lock()
@@ -65,6 +66,9 @@ def _for_readers(svg: bytes) -> bytes:
         if f"{of}: {light.lower()}".encode() in svg:
             kept = ":not(text)" * (light == PAGE)  # white numbers on cells
             rules.append(f'[style*="{of}: {light.lower()}"]{kept}{{{of}:{dark}!important}}')
+    if f'<g id="{SHADED}">'.encode() in svg:  # whose shades are no twins, and turn as a whole
+        rules = [f"#{SHADED}>:not(#patch_1){{filter:invert(0.94) hue-rotate(180deg)}}"]
+        rules.append(f"#patch_1 *{{fill:{TWINS[PAGE]}!important}}")
     style = f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>\n </defs>"
     return _SINGLE_FONT.sub(_any_font, svg).replace(b"</defs>", style.encode(), 1)
 

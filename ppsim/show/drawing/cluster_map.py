@@ -15,6 +15,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.show.drawing.link_panel import link_names
 
 MOST_DEVICES, MOST_ROWS, MOST_NAMES = 256, 16, 6
+HIGHEST = 50  # pixels of a curve's handles, three quarters of which stay inside the picture
 CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200  # pixels: a device, between, a node's edge, above it, of a row
 
 
@@ -73,7 +74,7 @@ def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]
         (ax, ay), (bx, by), up = places[source], places[target], source < target
         edge, bend = (0, -1) if up else (CELL, 1)
         shift = 4 if bx > ax else -4
-        high = bend * (14 + 0.07 * abs(ax - bx))
+        high = bend * min(14 + 0.07 * abs(ax - bx), HIGHEST)
         start, end = (ax + CELL / 2 + shift, ay + edge), (bx + CELL / 2 - shift, by + edge)
         if ay != by:  # from row to row, side by side
             side = 0.5 * CELL + (4 if up else -4)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.base.text import shorten
+from ppsim.show.drawing.canvas import SHADED
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.palette import HEAT, MUTED, blend, text_colour
 
@@ -35,6 +36,7 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
     count, across = values.shape
     height = HEAD + ROW * count + FOOT
     figure = Figure(figsize=(width, height))
+    figure.set_gid(SHADED)
     axes = figure.add_axes((left / width, FOOT / height, 1 - (left + EDGE) / width, ROW * count / height))
     axes.set(xlim=(0, across), ylim=(count, 0))
     cell = (width - left - EDGE) * POINTS / across

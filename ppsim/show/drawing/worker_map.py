@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.show.drawing.canvas import SHADED
 from ppsim.show.drawing.palette import HEAT, MUTED
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def figure_of(found: WorkerMap, width: float) -> Figure:
     inner = min(max(ROW * rows, LEAST), MOST)
     height = HEAD + inner + FOOT
     figure = Figure(figsize=(width, height))
+    figure.set_gid(SHADED)
     axes = figure.add_axes((LEFT / width, FOOT / height, 1 - (LEFT + RIGHT) / width, inner / height))
     least, most = 1.0, max(float(found.slowdown.max()), 1.01)
     colours = LinearSegmentedColormap.from_list("heat", HEAT)

@@ -6,6 +6,7 @@ import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
+PHONE = 3.4  # inches of a picture of its own for phones
+MOST = 60_000  # letters of one that a page has twice; a larger one slides
 
 
 def check_chart(suffix: str, what: str) -> None:
@@ -26,7 +29,8 @@ def check_chart(suffix: str, what: str) -> None:
 
 
 def save_chart(
-    draw: Callable[[], Figure],
+    draw: Callable[[float], Figure],
+    width: float,
     target: str,
     suffix: str,
     *,
@@ -36,25 +40,33 @@ def save_chart(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> None:
-    """Write a figure by its suffix; a page has what is ``said`` above it and the table below."""
+    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table below."""
     with open_atomically(target) as out:
         if suffix != ".html":
-            write_figure(draw, out, suffix, title=title, inputs=inputs)
+            write_figure(partial(draw, width), out, suffix, title=title, inputs=inputs)
             return
-        picture = io.BytesIO()
-        write_figure(draw, picture, ".svg", title=title, inputs={})
+        wide, narrow = _for_a_page(draw, width), ""
+        if len(wide) < MOST:
+            narrow = re.sub(r'( id="|"#|url\(#)', r"\1phone-", _for_a_page(draw, min(width, PHONE)))
+            narrow = narrow.replace("<svg", '<svg class="phone"', 1)
         page = fill_page(
             title,
             "chart",
             {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
             "document.documentElement.dataset.state = 'drawn';",
             said=html.escape(said),
-            picture=for_both_themes(picture.getvalue().decode()),
+            picture=wide + narrow,
             head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
             body="\n".join(map(_row, rows)),
             command=html.escape(str(inputs.get("command", ""))),
         )
         out.write(page)
+
+
+def _for_a_page(draw: Callable[[float], Figure], width: float) -> str:
+    picture = io.BytesIO()
+    write_figure(partial(draw, width), picture, ".svg", title="", inputs={})
+    return for_both_themes(picture.getvalue().decode())
 
 
 def _row(cells: Sequence[str]) -> str:

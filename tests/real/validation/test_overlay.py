@@ -106,16 +106,16 @@ def test_dotted_lines_end_at_both_makespans_and_the_error_is_said(two):
     assert second.held_out
     for axes, verdict, end in zip(figure(two).axes[::2], (first, second), (", not held out", ""), strict=True):
         assert [line.get_xdata()[0] for line in axes.lines] == [verdict.best.makespan, verdict.makespan]
-        error = 100 * (verdict.best.makespan / verdict.makespan - 1)
-        said = f"measured {verdict.makespan:.1f} ms, predicted {verdict.best.makespan:.1f} ms, {error:+.1f} %{end}"
+        error = format_change(verdict.best.makespan / verdict.makespan - 1)
+        said = f"measured {verdict.makespan:.1f} ms, predicted {verdict.best.makespan:.1f} ms, {error}{end}"
         assert said in words(axes)
 
 
 def test_a_figure_too_narrow_for_both_makespans_says_the_error(two):
     own, held_out = two.validation.verdicts
     first, second = (words(axes) for axes in figure(two, width=1.8).axes[::2])
-    assert f"{100 * own.errors['held-out']:+.1f} %, not held out" in first
-    assert f"{100 * held_out.errors['held-out']:+.1f} %" in second
+    assert f"{format_change(own.errors['held-out'])}, not held out" in first
+    assert format_change(held_out.errors["held-out"]) in second
     assert not [text for text in first + second if text.startswith("measured")]
 
 

@@ -33,6 +33,17 @@ def test_links_are_as_thick_as_what_they_carry():
     assert "device 3: stages 3, 7; busy" in text
 
 
+def test_long_links_stay_inside_the_picture():
+    """A curve reaches three quarters of the way to its handles."""
+    text = cluster_map(executed("interleaved", 16), 16)
+    [high] = re.findall(r'viewBox="-2 0 \d+ (\d+)"', text)
+    curves = [[float(y) for y in path] for path in re.findall(r'd="M\S+ (\S+)C\S+ (\S+) \S+ \S+ \S+ \S+"', text)]
+    reached = [start + 0.75 * (handle - start) for start, handle in curves]
+    assert len(curves) == 32
+    assert min(reached) >= 3
+    assert max(reached) <= float(high) - 3
+
+
 def test_the_table_begins_with_the_most_used_and_joins_equals():
     text = cluster_map(executed("1f1b", 4), 2)
     rows = re.findall("<tr><td>(.*?)</td><td>(.*?)</td>", text)

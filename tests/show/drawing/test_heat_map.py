@@ -27,6 +27,15 @@ def heat():
     return heat_map(columns_of("sweep"), rows), rows
 
 
+def test_shades_turn_as_a_whole_on_a_dark_page(tmp_path):
+    target = tmp_path / "x.svg"
+    assert invoke(*SWEEP, "--heat", "-q", "-o", str(target)).exit_code == 0
+    svg = target.read_text()
+    [rules] = re.findall(r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg)
+    assert rules.startswith("#shaded>:not(#patch_1){filter:invert(")
+    assert svg.count('<g id="shaded">') == svg.count('<g id="patch_1">') == 1
+
+
 def test_every_cell_has_its_rows_value(heat):
     found, rows = heat
     assert found.microbatches == (2, 4, 8)

@@ -75,7 +75,8 @@ def test_a_page_holds_the_picture_and_its_table(tmp_path):
     target = tmp_path / "x.html"
     assert invoke(*JITTER, "-o", str(target)).exit_code == 0
     page = target.read_text()
-    assert page.count("<svg") == 1
+    assert page.count("<svg") == 2  # one for phones
+    assert page.count('<svg class="phone"') == 1
     assert '<th scope="row">zb-1p</th>' in page
     assert "fastest in" in page
     assert "ppsim jitter 1f1b zb-1p" in page

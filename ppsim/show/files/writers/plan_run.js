@@ -86,6 +86,7 @@ function drawRun() {
   const brush = canvas.getContext('2d');
   brush.scale(sharp, sharp);
   const x = time => wide * time / makespan;
+  const digits = String(queue.microbatch.reduce((a, b) => Math.max(a, b), 0)).length; // all numbers, or none of a width
   for (let op = 0, device = 0; op < start.length; op++) {
     while (op >= queue.offsets[device + 1]) device++;
     let [from, to] = [start[op], end[op]];
@@ -97,7 +98,7 @@ function drawRun() {
     brush.fillStyle = look.fill[tint];
     const gap = x(to - from) > 4 ? 0.5 : 0;
     brush.fillRect(x(from), device * row + 1, Math.max(0.3, x(to - from) - gap), row - 2);
-    if (x(to - from) < 7 * String(queue.microbatch[op]).length + 2) continue;
+    if (x(to - from) < 7 * digits + 2) continue;
     brush.fillStyle = look.text[tint];
     brush.font = '10px system-ui, sans-serif';
     brush.textAlign = 'center';
@@ -198,8 +199,9 @@ function drawLines() {
     const [x, to, low] = [middle(a) + right, middle(b) + right, foot(a)];
     if (a.nextSibling === b && b.offsetLeft > x) return `M${a.offsetLeft + a.offsetWidth} ${low - 26 + right / 3}H${b.offsetLeft}`;
     if (a.offsetTop === b.offsetTop) return `M${x} ${low}C${x} ${low + 26} ${to} ${low + 26} ${to} ${low}`;
-    const side = a.offsetLeft + a.offsetWidth;
-    if (x === to && a.nextSibling !== b) return `M${side} ${low - 16}C${side + 60} ${low} ${side + 60} ${b.offsetTop + 20} ${side} ${b.offsetTop + 36}`;
+    const shift = 16 + right / 3;
+    // Over a row of nodes: between its columns.
+    if (b.offsetTop > low + a.offsetHeight) return `M${x} ${low}V${low + shift}H${a.offsetLeft + a.offsetWidth + shift}V${b.offsetTop - shift}H${to}V${b.offsetTop}`;
     return `M${x} ${low}C${x} ${low + 30} ${to} ${b.offsetTop - 30} ${to} ${b.offsetTop}`;
   };
   const parts = [0, 1].flatMap(side => {

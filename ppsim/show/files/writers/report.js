@@ -60,7 +60,7 @@ function table(head, rows, caption) {
 
 function comparison() {
   const shown = columnsOf('page');
-  const head = ['schedule', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading])];
+  const head = ['schedule', ...shown.flatMap(({ key, heading }) => key === 'makespan' ? [heading, 'versus baseline'] : [heading.replaceAll('_', '_\u200b')])];
   const rows = TIMELINES.map((t, i) => [t.title, ...shown.flatMap(({ key }) => {
     const text = t.numbers[key].text;
     return key === 'makespan' ? [text, i === t.baseline ? 'baseline' : change(t.versus_baseline)] : [text];

@@ -1,5 +1,5 @@
-// Drawing: where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as
-// canvases of a column per pixel. Nothing is kept between drawings: a view is drawn anew with every frame it changes.
+// Where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as canvases of
+// a column per pixel. Nothing is kept: a view is drawn anew with every frame it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
@@ -19,7 +19,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
   const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
-  const right = narrow ? part ? 110 : 44 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
+  const right = narrow ? part ? 130 : 54 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
   let top = folded ? 24 : 8;

@@ -134,8 +134,8 @@ function messageAt(panel, device, time, high) {
   let [best, far] = [-1, Infinity];
   for (let i = 0; i < lane.left.length; i++) {
     if (lane.device[i] !== device) continue;
-    if (!single && high < bandPlace(panel, bands.indexOf(lane.band[i]))[0]) continue;
-    if (!single && high > bandPlace(panel, bands.indexOf(lane.band[i]))[1] + 0.05) continue;
+    const [top, low] = single ? [0, 1] : bandPlace(panel, bands.indexOf(lane.band[i]));
+    if (high < top || high > low + 0.05) continue;
     const away = Math.max(lane.left[i] - time, time - lane.right[i], 0);
     if (away <= slack && away < far) [best, far] = [i, away];
   }

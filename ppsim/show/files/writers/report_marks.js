@@ -84,7 +84,7 @@ function endLine(panel, geometry, theme, index) {
 
 function title({ timeline, top }, geometry, theme) {
   const parts = [timeline.numbers.makespan.text];
-  if (timeline !== TIMELINES[timeline.baseline]) parts.push(change(timeline.versus_baseline));
+  if (timeline !== TIMELINES[timeline.baseline]) parts.push(`${change(timeline.versus_baseline)} vs baseline`);
   if (!geometry.narrow) parts.push(`bubble ${timeline.numbers.bubble_rate.text}`);
   // In the unit of the rows: shares of a device's 1/P only where numbers of chunks differ.
   const counted = timeline.held[0].endsWith('act') ? 'peak_activations' : 'peak_activations_share';

@@ -11,7 +11,7 @@ function partNotes({ curve, curveTop, curveHeight }, { left, plotWidth, narrow }
   return head + amounts.reverse().map(([name, amount], i) => {
     const y = curveTop + (i + 1.5) * step;
     const box = `<rect x="${x}" y="${(y - 4).toFixed(1)}" width="9" height="9" fill="${curve.fills[last - i][+theme.dark]}"/>`;
-    return box + text(x + 13, y + 4, 10.5, theme.muted, `${number(+amount.toPrecision(narrow ? 3 : 4))} ${escapeText(narrow ? name.slice(0, 12) : name)}`);
+    return box + text(x + 13, y + 4, 10.5, theme.muted, `${number(+amount.toPrecision(narrow ? 3 : 4))} ${escapeText(narrow ? name.split(' ').pop() : name)}`);
   }).join('');
 }
 
