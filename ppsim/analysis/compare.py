@@ -31,17 +31,18 @@ class Row:
         return self.metrics.makespan if self.metrics else float("inf")
 
     @property
+    def measured(self) -> tuple[Metrics, Timeline] | None:
+        """Its numbers and times; None where it does not apply."""
+        return (self.metrics, self.timeline) if self.metrics and self.timeline else None
+
+    @property
     def peak(self) -> float:
         """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
-        if self.metrics is None or self.timeline is None:
-            return float("nan")
-        return peak_share(self.metrics, shape_of(self.timeline.schedule))
+        return peak_share(found[0], shape_of(found[1].schedule)) if (found := self.measured) else float("nan")
 
     def value(self, column: Column) -> float:
         """A number of the run; not a number where the schedule does not apply."""
-        if self.metrics is None or self.timeline is None:
-            return float("nan")
-        return column.value(self.metrics, shape_of(self.timeline.schedule))
+        return column.value(found[0], shape_of(found[1].schedule)) if (found := self.measured) else float("nan")
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
@@ -96,14 +97,14 @@ def sweep_object(rows: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -
 
 def row_object(r: Row, *places: str) -> dict[str, Any]:
     """Write one schedule with the numbers shown in these places."""
-    if r.metrics is None or r.timeline is None:
+    if r.measured is None:
         return {"name": r.name, "applies": False, "reason": r.reason}
-    schedule = r.timeline.schedule
-    shape = shape_of(schedule)
+    metrics, timeline = r.measured
+    shape = shape_of(timeline.schedule)
     return {
         "name": r.name,
         "applies": True,
-        **size_object(schedule),
-        "unit": r.timeline.unit,
-        **{column.key: column.json(r.metrics, shape) for place in places for column in columns_of(place)},
+        **size_object(timeline.schedule),
+        "unit": timeline.unit,
+        **{column.key: column.json(metrics, shape) for place in places for column in columns_of(place)},
     }

@@ -58,7 +58,17 @@ OF_SOFTWARE = {
 }
 OF_ALL = ("power", "grace", "launched", "partial", "routed", "states", "growth", "alltoall", "dispatched")
 USUAL = Fitted(
-    Shared(),
+    Shared(
+        power=0.5,
+        grace=1.6,
+        launched=30.0,
+        partial=6.0,
+        routed=0.3,
+        states=4.0,
+        growth=0.005,
+        alltoall=1.25,
+        dispatched=0.6,
+    ),
     tuple(Curve(name, watts=watts) for name, watts in FAMILIES.items()),
     (
         Software("fused"),

@@ -56,6 +56,13 @@ def test_a_pair_saves_time_against_the_shorter_backward(pair, saves):
     assert Problem(place("linear", 2, 2), 2, times).pairs == saves
 
 
+def test_what_a_pair_saves_by_rounding_is_nothing():
+    """0.1 - 0.3 / 2 + 0.2 - 0.3 / 2 is not quite zero; a stage on the other device takes no time."""
+    times = Costs(np.outer([0.1, 0.2, 0.1, 0.1], [1.0, 0.0]), pair=np.array([0.3, 0.0]))
+    assert 0.1 - 0.3 / 2 + (0.2 - 0.3 / 2) > 0
+    assert not Problem(place("linear", 2, 2), 2, times).pairs
+
+
 def test_layers_are_held_as_memory_counts_them():
     """Uneven stages on a V: each device's peak is that of the memory over time of the same layout."""
     layers = (1, 3, 0, 2)

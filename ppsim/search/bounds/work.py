@@ -77,7 +77,7 @@ def work_of(schedule: Schedule, costs: Costs) -> Work | None:
     if not schedule.only_computes or not len(schedule) or (kinds := _kinds(schedule)) is None:
         return None
     count = _counts(schedule)
-    if count is None or (count.sum(axis=0) != M).any():
+    if (count.sum(axis=0) != M).any():  # where a device holds a stage of two replicas too: its ops count for both
         return None
     paired = bool(len(schedule.second_of_pairs)) and costs.pair is not None
     if paired and not _pairs_are_plain(schedule):
@@ -95,13 +95,11 @@ def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
     return frozenset(kind for kind, n in zip(list(Kind)[:5], found.tolist(), strict=True) if n)
 
 
-def _counts(schedule: Schedule) -> NDArray[np.int64] | None:
-    """Microbatches of each row, None where a device holds a stage of two replicas."""
+def _counts(schedule: Schedule) -> NDArray[np.int64]:
+    """Microbatches of each row, shape (replicas, stages)."""
     devices = schedule.placement.devices
     if len(devices) == 1:
         return np.full(devices.shape, schedule.n_microbatches, np.int64)
-    if any((devices[0] == other).any() for other in devices[1:]):
-        return None
     forward = schedule.kind == Kind.F
     stage, device = schedule.stage[forward], schedule.device[forward]
     return np.stack([np.bincount(stage[row[stage] == device], minlength=schedule.n_stages) for row in devices])

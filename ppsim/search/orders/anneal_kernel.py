@@ -105,7 +105,8 @@ def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
     device = orders.device[code % stages]
     first, stop = orders.offsets[device], orders.offsets[device + 1]
     cap = walk.cap[device] + ROUNDING
-    step = 1 if steps > 0 else -1
+    onward = steps > 0
+    step = 1 if onward else -1
     place = op
     while place != op + steps:
         other = place + step
@@ -117,8 +118,8 @@ def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
                 break
             if kinds == 3 and orders.code[other] % stages == code % stages:
                 break
-        held = walk.held[other] - change if step > 0 else (walk.held[other - 1] if other > first else 0.0) + change
-        if held > cap or (step < 0 and walk.held[other] + change > cap):
+        held = walk.held[other] - change if onward else (walk.held[other - 1] if other > first else 0.0) + change
+        if held > cap or (not onward and walk.held[other] + change > cap):
             break
         place = other
     return place

@@ -242,4 +242,4 @@ def find_front(
         seeds.append(found.solution.schedule)
         if found.value <= most.value * (1 + ROUNDING):
             return rows
-    return rows if rows and rows[-1][0] == largest else [*rows, (float(largest), most)]
+    return [*rows, (float(largest), most)]

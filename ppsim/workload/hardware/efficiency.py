@@ -6,7 +6,7 @@ The file ``library/efficiency.toml`` holds the numbers and the rows that each wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -137,22 +137,22 @@ class Shared:
             (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
-    power: float = 0.5
-    grace: float = 1.6
-    launched: float = 30.0
-    partial: float = 6.0
-    routed: float = 0.3
-    states: float = 4.0
-    growth: float = 0.005
-    alltoall: float = 1.25
-    dispatched: float = 0.6
+    power: float
+    grace: float
+    launched: float
+    partial: float
+    routed: float
+    states: float
+    growth: float
+    alltoall: float
+    dispatched: float
 
 
 @dataclass(frozen=True)
 class Fitted:
     """The file: curves of families, numbers of kernels, and what all share."""
 
-    shared: Shared = field(default_factory=Shared)
+    shared: Shared
     curve: tuple[Curve, ...] = ()
     software: tuple[Software, ...] = ()
 

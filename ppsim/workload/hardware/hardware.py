@@ -111,7 +111,7 @@ class Factors(NamedTuple):
 
 
 AS_THE_CURVE = Factors()
-NOTHING = Factors(0.0, 0.0, 0.0, 0.0)
+NOTHING = Factors._make([0.0] * 4)
 
 
 @dataclass(frozen=True)

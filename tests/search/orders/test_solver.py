@@ -17,6 +17,7 @@ from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import solver
 from ppsim.search.orders.engine import search
+from ppsim.search.orders.optimize import optimize
 from ppsim.search.orders.solver import Grid, Model, Proof, count_steps, import_solver, solve, to_fraction, up
 from ppsim.search.problem import ROUNDING, Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
@@ -318,3 +319,13 @@ def test_a_bound_in_steps_is_never_above_itself():
     whole, rounded = (Grid(nothing, nothing, nothing, nothing, 4.0, exact) for exact in (True, False))
     assert [up(bound, whole) for bound in (2.5, 2.6, 2.75)] == [10, 11, 11]
     assert [up(bound, rounded) for bound in (2.5, 2.6, 2.75)] == [9, 10, 10]
+
+
+def test_what_takes_no_time_needs_no_solver(monkeypatch):
+    monkeypatch.setattr(solver, "Model", lambda *_, **__: pytest.fail("a model is made"))
+    asked = problem(2, 3, (0, 0, 0), 0.0, 2)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    assert (proof.solution.span, proof.bound) == (0, 0)
+    monkeypatch.setattr(solver, "solve", lambda *_, **__: pytest.fail("the solver is called"))
+    found = optimize([asked], [[]], time_limit=5)
+    assert (found.value, found.bound, found.status) == (0, 0, "optimal")

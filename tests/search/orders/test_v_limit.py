@@ -16,7 +16,9 @@ from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.orders import v_limit
+from ppsim.search.orders.improve import HOT, cost_of
 from ppsim.search.orders.v_limit import list_blocks, order_v
+from ppsim.search.rules.orders import pack_queues, write_one_by_one
 from tests.golden import COSTS
 
 RECORDS = json.loads((Path(__file__).parents[2] / "data" / "search" / "v_limit.json").read_text())
@@ -97,3 +99,25 @@ def test_the_search_for_an_order_ends_at_a_deadline():
     with end_by(0), pytest.raises(TimeOver):
         order_v(costs, 4, 3, 4)
     assert len(order_v(costs, 4, 3, 4)) == 4
+
+
+def test_walks_start_from_the_best_orders_and_the_best_of_all_is_taken(monkeypatch):
+    """Four of them, from each heat and for as many moves as ten million timings of its 6 x 2 x 24 ops allow."""
+    asked, best = list[tuple[float, int, int, float]](), list[list[int]]()
+
+    def anneal(problem, queues, seed, stop, moves, hot):
+        asked.append((cost_of(problem, queues), seed, moves, hot))
+        if len(asked) != 5:
+            return float("inf"), queues
+        best.extend(queue.tolist() for queue in pack_queues(problem, write_one_by_one(problem)))
+        return 0.0, write_one_by_one(problem)
+
+    monkeypatch.setattr(v_limit, "can_compile", lambda: True)
+    monkeypatch.setattr(v_limit, "anneal", anneal)
+    v_limit.order_from.cache_clear()
+    found = order_v(Costs(np.ones((4, 4)) * [[1], [2], [1], [1.25]], 0.5), 2, 24, 3)
+    v_limit.order_from.cache_clear()
+    turns = [(seed, 10_000_000 // 288, hot) for seed in (1, 2, 3, 4) for hot in HOT]
+    assert [rest for _, *rest in asked] == [list(turn) for turn in turns]
+    assert [cost for cost, *_ in asked] == sorted(cost for cost, *_ in asked)
+    assert [queue.tolist() for queue in found] == best

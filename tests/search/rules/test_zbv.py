@@ -133,3 +133,19 @@ def test_the_heuristic_keeps_each_devices_own_cap_with_shares_counted():
     queues = [queues for _, queues in write_v(problem)]
     assert queues
     assert all(fits(problem, write_schedule(problem, each)) for each in queues)
+
+
+def test_what_takes_no_time_is_there_at_once():
+    """On the second of three devices: an F or I goes before its stage's other one once its input is made, at 0."""
+    tables = zbv._tables(np.zeros((6, 3)), np.zeros((3, 3)), np.zeros(3), 3, np.full(3, 9.0), np.zeros((6, 3)))
+
+    def after(*ran):
+        for kind, device in ran:
+            zbv_kernel.run(tables, kind, device)
+        return zbv_kernel.choose_forward(tables, 1), zbv_kernel.choose_backward(tables, 1)
+
+    assert after((0, 0), (0, 1)) == (-1, 2)
+    assert after((0, 0)) == (0, 2)
+    assert after((0, 2), (1, 2)) == (1, 2)
+    assert after((1, 1), (1, 0), (2, 0), (2, 1)) == (0, 2)
+    assert after((2, 2), (3, 2)) == (0, 3)

@@ -249,7 +249,8 @@ def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, liste
     found = partition(replace(problem, cap=cap), time_limit=20)
     assert found is not None
     best = min(makespan for makespan, peak in zip(makespans, held, strict=True) if peak <= cap)
-    assert found.best[1] == pytest.approx(best)
+    assert (found.best[1], found.bound) == pytest.approx((best, best))
+    assert found.status == "optimal"
     assert held[splits.index(list(found.best[0]))] <= cap
     assert partition(replace(problem, cap=min(held) - 1), time_limit=2) is None
     count = np.tile(np.arange(n_layers + 1), (schedule.n_stages, 1))
@@ -257,7 +258,8 @@ def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, liste
     copies = (schedule.placement.devices == 0).sum()
     doubled = partition(replace(problem, cap=2 * cap + copies, sizes=sizes), time_limit=20)
     assert doubled is not None
-    assert doubled.best[1] == pytest.approx(best)
+    assert (doubled.best[1], doubled.bound) == pytest.approx((best, best))
+    assert doubled.status == "optimal"
 
 
 def test_every_cut_is_below_every_makespan():

@@ -211,6 +211,23 @@ def test_stages_in_another_number_or_when_asked_count_as_their_sum():
         assert time[Kind.B].sum() == pytest.approx(10e-3)
 
 
+def test_stages_with_about_the_models_parameters_are_the_models():
+    """Within a twentieth; others are of some of its layers, or refused."""
+    rows = [op("stage", k, m, stage=s) for s in range(4) for k, m in (("F", 1.0), ("B", 2.5))]
+    profile = Profile(replace(WHERE, device=""), None, tuple(rows))
+    plain = use_profile(H100, profile, "p", GPT, PARALLEL)
+    held = stage_costs(GPT, H100, PARALLEL).parameters
+
+    def sized(times):
+        return replace(profile, stage=tuple(StageSize(s, 0, int(times * n), 0, 0, 0, 0) for s, n in enumerate(held)))
+
+    for times in (0.951, 1.049):
+        assert use_profile(H100, sized(times), "p", GPT, PARALLEL) == plain
+    for times in (0.949, 1.051):
+        with pytest.raises(InputError, match="a GPU holds"):
+            use_profile(H100, sized(times), "p", GPT, PARALLEL)
+
+
 def test_modules_with_the_parameters_of_dense_layers_are_dense_layers():
     """One and three layers, a half longer forward and twice as long backward than the curve says of four."""
     alone = replace(GPT, layers=6)

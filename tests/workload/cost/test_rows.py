@@ -212,7 +212,9 @@ def test_a_plan_says_what_it_changes():
     assert describe_change(alone, {**same, "recompute": "none", "vp": 1}, 10.0) == (
         "10.0% less: pp 1 -> 4, no pipeline -> interleaved"
     )
-    assert describe_change(parallel, {**same, "pp": 1, "recompute_layers": 2}, 10.0) == "10.0% less: pp 4 -> 1"
+    assert describe_change(parallel, {**same, "pp": 1, "recompute_layers": 2, "schedule": ""}, 10.0) == (
+        "10.0% less: pp 4 -> 1"
+    )
 
 
 def test_a_question_searches_the_gpus_and_the_batch_of_its_run_with_its_software():

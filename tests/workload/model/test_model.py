@@ -506,6 +506,14 @@ def test_every_fourth_layer_of_qwen3_next_is_full_attention(tmp_path):
         assert replace(found, name="", source="") == replace(read_model("qwen3-next-80b-a3b"), name="", source="")
 
 
+@pytest.mark.parametrize(("groups", "limit"), [(8, 4), (1, 0)])
+def test_one_group_of_experts_limits_no_token(tmp_path, groups, limit):
+    """DeepSeek-V3 takes experts of 4 of 8 groups; Kimi-K2's file says 1 of 1."""
+    says = {**QWEN3_NEXT, "model_type": "deepseek_v3", "n_group": groups, "topk_group": min(groups, 4)}
+    (tmp_path / "config.json").write_text(json.dumps(says))
+    assert read_model(str(tmp_path / "config.json"), 4096).top_groups == limit
+
+
 def test_kimi_and_nemotron_say_their_layers_in_their_own_ways(tmp_path):
     """A list of layers counted from 1, and a pattern of letters."""
     kimi = {

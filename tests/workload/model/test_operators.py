@@ -10,8 +10,6 @@ import pytest
 from ppsim.workload.hardware.efficiency import (
     Curve,
     Efficiency,
-    Fitted,
-    Shared,
     Software,
     efficiency_of,
     fitted,
@@ -461,7 +459,11 @@ def test_states_take_as_long_as_attention_at_2k_tokens_and_a_sixth_at_16k(seq, t
     """Mamba-2's kernels against FlashAttention-2, arXiv 2405.21060, section 1: heads of 64, a state of 64, on A100."""
     model = Model(2048, 32, 2, seq, 0, head_dim=64, mixers=("mamba", "attention"), state_heads=32, state_dim=64,
                   state_groups=1, state_size=64)  # fmt: skip
-    parallel, gpu, usual = Parallel(mbs=32768 // seq), read_gpu("a100-80gb"), Fitted(Shared(), fitted().curve)
+    parallel, gpu, usual = (
+        Parallel(mbs=32768 // seq),
+        read_gpu("a100-80gb"),
+        replace(fitted(), shared=replace(fitted().shared, states=4.0)),
+    )
     found = efficiency_of(gpu, parallel, usual)
     took = []
     for layer, name in zip(kinds_of(model), ("state", "attention"), strict=True):

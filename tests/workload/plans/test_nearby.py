@@ -13,7 +13,19 @@ from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.nearby import NOISE, Measured, Nearby, alike, published, setting_of, unseen
+from ppsim.workload.plans.nearby import (
+    NOISE,
+    OTHER_SOFTWARE,
+    REACH,
+    TERM_SPREAD,
+    TERMS,
+    Measured,
+    Nearby,
+    alike,
+    published,
+    setting_of,
+    unseen,
+)
 from ppsim.workload.plans.published import against, anchors_of
 from tests.commands import invoke
 
@@ -74,6 +86,16 @@ def test_terms_are_told_apart_where_anchors_differ_in_them():
     moved = Nearby(anchors=(Measured("a", waits, 10, 0.3), Measured("b", quiet, 10, 0.0))).terms(quiet)
     assert moved["exposed communication"] > 1.1
     assert moved["compute"] == pytest.approx(1, abs=0.05)
+
+
+def test_other_software_moves_terms_by_its_distance():
+    """One run: its error on each term by that term's share and spread, less by e to the distance."""
+    seen, asked = setting(), setting(software="torchtitan")
+    known = float(alike([seen], [seen])[0, 0]) + NOISE**2
+    near = math.exp(-OTHER_SOFTWARE / REACH)
+    spreads = zip(TERMS, seen.shares, TERM_SPREAD, strict=True)
+    by_hand = {name: math.exp(near * share * spread**2 / known * 0.3) for name, share, spread in spreads}
+    assert Nearby(anchors=(Measured("a", seen, 10, 0.3),)).terms(asked) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_covariances_of_any_settings_are_sound():

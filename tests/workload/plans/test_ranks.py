@@ -145,6 +145,9 @@ def test_what_no_order_can_have_is_refused():
     with pytest.raises(InputError, match="takes cp = 1 with a pipeline") as refused:
         check_axes(LLAMA, 8, 16, 16, axes_of(PP_FIRST, cp=(2,), pp=(2,)))
     assert refused.value.hint == "leave out --cp, or leave out --pp, or leave out --rank-order"
+    with pytest.raises(InputError) as refused:
+        check_axes(LLAMA, 8, 12, 12, axes_of(PP_FIRST, tp=(3,)))
+    assert refused.value.hint == "leave out --tp"
     with pytest.raises(InputError, match="tp x cp = ep"):
         check_axes(MIXTRAL, 8, 16, 16, axes_of(PP_FIRST, tp=(2,), ep=(1,), pp=(2,), cp=(1,)))
 
