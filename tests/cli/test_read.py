@@ -25,7 +25,7 @@ TRACES = [str(DATA / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
 def test_read_says_what_the_real_run_is():
     text = invoke("read", str(PRIMUS)).output
     assert "1f1b: 8 devices x 1 chunk = 8 stages, 16 microbatches, linear placement" in text
-    assert "20 iterations; 19 counted: 3244.7 ms (median)" in text
+    assert "20 iterations; 19 counted: 3,245 ms (median)" in text
     value = json.loads(invoke("read", str(PRIMUS), "--iteration", "4-20", "--json").output)
     assert (value["schema"], value["format"], value["schedule"]) == ("ppsim.read/1", "primus", "1f1b")
     assert value["counted"] == list(range(4, 21))
