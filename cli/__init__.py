@@ -180,7 +180,7 @@ def _explain(error: BaseException) -> int:
         return 0
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if _debugging():
+    if "--debug" in sys.argv or os.environ.get("PPSIM_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return _complain("Interrupted.", 130)
@@ -236,10 +236,6 @@ def _note(text: str) -> None:
 def _warn_once(text: str) -> None:
     """Print a warning that several files of one command share once."""
     _complain(text, 0)
-
-
-def _debugging() -> bool:
-    return "--debug" in sys.argv or os.environ.get("PPSIM_DEBUG", "0") not in ("", "0")
 
 
 def _hinted(message: str, hint: str) -> str:

@@ -47,9 +47,7 @@ ELSEWHERE = {
 class Question(click.Command):
     """The command of a request; its short help has the common options, under the headings of their sections.
 
-    Attributes:
-        declared: its options.
-        retired: those that have no meaning any more.
+    ``declared`` are its options, ``retired`` those that have no meaning any more.
     """
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:

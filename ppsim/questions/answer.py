@@ -77,14 +77,9 @@ class Answer(ABC, Generic[Asked]):
 
     def _look(self, options: dict[str, Any]) -> Any:
         """Take the request's options of figures, and change some."""
-        own = flatten(self.output)
+        own = flatten(output_of(self.request))
         given = {name: value for name, value in own.items() if name in self.request.given}
         return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
-
-    @property
-    def output(self) -> Any:
-        """The request's options of files and figures."""
-        return output_of(self.request)
 
     def __str__(self) -> str:
         """What a terminal shows, without colours."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -141,7 +140,16 @@ class Check(Answer[CheckRequest]):
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.check/1``."""
-        return check_object(self.report)
+
+        def facts(fault: Fault) -> dict[str, Any]:
+            return {name: getattr(fault, name) for name in ("kind", "device", "row", "cell", "message", "hint")}
+
+        return {
+            "schema": "ppsim.check/1",
+            "valid": self.valid,
+            "faults": [facts(fault) for fault in self.report.faults],
+            "warnings": [facts(fault) for fault in self.report.warnings],
+        }
 
     def line(self) -> Iterator[Block]:
         """The verdict."""
@@ -156,15 +164,46 @@ class Check(Answer[CheckRequest]):
             yield Drawn(self._prose)
 
     def _prose(self, screen: Console) -> Iterator[Block]:
-        room = partial(_room_around, screen, self.draft)
-        queues = queue_note(self.request.runtime, self.request.queues)
-        text = prose(self.draft, self.report, self.modes, queues, order_note(self.draft, self.expected), room)
-        for line in text.split("\n"):
+        for line in self._text(screen).split("\n"):
             yield Line(_toned(line), len(line) - len(line.lstrip()) + 2)
+
+    def _text(self, screen: Console) -> str:
+        """Each fault with the cells it concerns, and the verdict."""
+        draft, blocks = self.draft, list[str]()
+        for title, faults in (("", self.report.faults), ("warning: ", self.report.warnings)):
+            for fault in faults[:MOST_SHOWN]:
+                said = fault.message.removeprefix(f"{fault.kind} ")  # messages printed alone begin with their kind
+                lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
+                if fault.circle:
+                    what = said.removesuffix("; ".join(fault.waits)).removesuffix(": ")
+                    lines = [f"{title}{fault.kind}{_place(draft, fault)}: {what}"]
+                    lines += [f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"]
+                    lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
+                cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
+                for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
+                    text, carets = draft.excerpt(row, cell, _room_around(screen, draft, row, cell))
+                    lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
+                blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
+            if (more := len(faults) - MOST_SHOWN) > 0:
+                blocks.append(f"{title}{more} more; --json prints all")
+        return "\n\n".join([*blocks, verdict(self.report) + (self._proved() if self.valid else "")])
+
+    def _proved(self) -> str:
+        """What was looked at, of a valid schedule."""
+        draft, checked = self.draft, "every op once, in an order that can run"
+        if draft.has_comms:
+            queues = queue_note(self.request.runtime, self.request.queues)
+            checked += f"; messages match; no deadlock ({', '.join(self.modes)}){queues}"
+        elif draft.start is not None:
+            checked += ", one at a time on each device"
+        microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
+        microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
+        size = f"{counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}"
+        return f": {size}; {checked}{order_note(draft, self.expected)}"
 
 
 def _toned(line: str) -> list[Part]:
-    """Tone a line of :func:`prose`: a kind of fault, carets, a hint or the verdict."""
+    """Tone a line of a check's text: a kind of fault, carets, a hint or the verdict."""
     words = line.strip()
     if words and not words.strip("^"):
         return [(line, "fault")]
@@ -177,20 +216,6 @@ def _toned(line: str) -> list[Part]:
         return [(first + colon, "good" if line.startswith("valid") else "fault"), rest]
     kind = re.match(r"(warning: )?[\w-]+(?=(, device \d+, op \d+| in line \d+(, cell \d+)?)?: )", line)
     return [(kind[0], "fault"), line[kind.end() :]] if kind and not line.startswith(" ") else [line]
-
-
-def check_object(report: CheckReport) -> dict[str, Any]:
-    """The object of --json, schema ``ppsim.check/1``."""
-
-    def facts(fault: Fault) -> dict[str, Any]:
-        return {name: getattr(fault, name) for name in ("kind", "device", "row", "cell", "message", "hint")}
-
-    return {
-        "schema": "ppsim.check/1",
-        "valid": report.valid,
-        "faults": [facts(fault) for fault in report.faults],
-        "warnings": [facts(fault) for fault in report.warnings],
-    }
 
 
 def annotation(draft: Draft, fault: Fault, level: str, file: str) -> str:
@@ -252,44 +277,6 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
         + (", in batches" if batched else "")
         + (f", as {runtime} has" if not queues else "")
     )
-
-
-def prose(
-    draft: Draft, report: CheckReport, modes: tuple[str, ...], queues: str, order: str, room: Callable[[int, int], int]
-) -> str:
-    """Each fault with the cells it concerns, and the verdict."""
-    blocks = []
-    for title, faults in (("", report.faults), ("warning: ", report.warnings)):
-        for fault in faults[:MOST_SHOWN]:
-            said = fault.message.removeprefix(f"{fault.kind} ")  # messages printed alone begin with their kind
-            lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
-            if fault.circle:
-                what = said.removesuffix("; ".join(fault.waits)).removesuffix(": ")
-                lines = [f"{title}{fault.kind}{_place(draft, fault)}: {what}"]
-                lines += [f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"]
-                lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
-            cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
-            for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
-                text, carets = draft.excerpt(row, cell, room(row, cell))
-                lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
-            blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
-        if (more := len(faults) - MOST_SHOWN) > 0:
-            blocks.append(f"{title}{more} more; --json prints all")
-    summary = verdict(report)
-    if report.valid:
-        checked = "every op once, in an order that can run"
-        if draft.has_comms:
-            checked += f"; messages match; no deadlock ({', '.join(modes)}){queues}"
-        elif draft.start is not None:
-            checked += ", one at a time on each device"
-        checked += order
-        microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
-        if draft.n_slices > 1:
-            microbatches += f" x {draft.n_slices} slices"
-        summary += (
-            f": {counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}; {checked}"
-        )
-    return "\n\n".join([*blocks, summary])
 
 
 def _room_around(screen: Console, draft: Draft, row: int, cell: int) -> int:

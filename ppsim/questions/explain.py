@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -292,6 +292,7 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
     A file with times is timed anew where an option gives costs or messages.
     """
+    from ppsim.real.traces.read import read_run
     from ppsim.schedules import require_shape
 
     spec, trace, iteration = request.spec, request.trace, request.iteration
@@ -301,21 +302,16 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:
             raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
-        return read_stated(trace, iteration, spec, unit) or _refuse_trace(trace)
+        if stated := read_stated(trace, iteration, spec, unit):
+            return stated
+        read_run([trace])  # says why it shows no run, if it can
+        raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
     if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
         require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
         return stated
     if given.has("iteration"):
         raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
     return None
-
-
-def _refuse_trace(trace: str) -> NoReturn:
-    """Say why a path shows no run; always raises InputError."""
-    from ppsim.real.traces.read import read_run
-
-    read_run([trace])
-    raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
 
 
 def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:

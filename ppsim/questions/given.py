@@ -30,18 +30,14 @@ MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_byt
 ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 
+@dataclass(frozen=True)
 class Given:
-    """The options of one request: their values, and which the user gave.
+    """The options of one request: their values, and which the user gave."""
 
-    Args:
-        command: the name of the question.
-        values: of all options, by name.
-        typed: the options that were given.
-        tables: whether -o writes tables too.
-    """
-
-    def __init__(self, command: str, values: Mapping[str, Any], typed: Sequence[Option], tables: bool = False) -> None:
-        self.command, self.values, self.typed, self.tables = command, values, typed, tables
+    command: str  # the name of the question
+    values: Mapping[str, Any]  # of all options, by name
+    typed: Sequence[Option]  # the options that were given
+    tables: bool = False  # whether -o writes tables too
 
     @classmethod
     def of(cls, request: Request) -> Given:

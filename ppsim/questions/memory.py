@@ -228,7 +228,7 @@ class Memory(Answer[MemoryRequest]):
             for peak in _shown(found.peaks)
         ]
         least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
-        headings = {name: _on_two_lines(name) for name in names}
+        headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}  # the last word below the others
         spare = [headings[name] for name in least]
         yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
 
@@ -311,12 +311,6 @@ def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
     over = columns(found.curve, device, found.timeline.makespan, len(line)) > cap
     runs = groupby(zip(line, over.tolist(), strict=True), key=lambda pair: pair[1])
     return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
-
-
-def _on_two_lines(name: str) -> str:
-    """A heading whose last word is below the others."""
-    first, _, last = name.rpartition(" ")
-    return f"{first}\n{last}"
 
 
 def _left_out(found: MemoryReport, screen: Console) -> str:

@@ -28,14 +28,16 @@ def outcome_line(found: Outcome) -> Line:
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
     """The span, its bound, and what devices hold."""
-    solution, unit = found.solution, found.problem.costs.unit
+    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
+    optimal = found.status == "optimal"
+    proof = ": optimal, proved" if optimal else f"; this one is {format_share(found.gap)} from it at most"
     rows = [
         ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
-        ("bound", f"{format_number(found.bound)} {unit}", _bound_note(found)),
+        ("bound", f"{format_number(found.bound)} {unit}", f"no schedule has a shorter {problem.objective}{proof}"),
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
-    if found.problem.offload:
-        copied, of = count_copied(solution), found.problem.n_stages * found.problem.microbatches
+    if problem.offload:
+        copied, of = count_copied(solution), problem.n_stages * problem.microbatches
         many = f"{min(copied)} to {max(copied)} of a device" if len(copied) > 16 else " ".join(map(str, copied))
         rows.append(("copied", str(sum(copied)), f"of {of} activations wait on the host ({many})"))
     for name, value, note in rows:
@@ -48,12 +50,6 @@ def count_copied(solution: Solution) -> list[int]:
 
     made = solution.schedule
     return [int((made.kind[made.queue(device)] == Kind.OFFLOAD).sum()) for device in range(made.n_devices)]
-
-
-def _bound_note(found: Outcome) -> str:
-    if found.status == "optimal":
-        return f"no schedule has a shorter {found.problem.objective}: optimal, proved"
-    return f"no schedule has a shorter {found.problem.objective}; this one is {format_share(found.gap)} from it at most"
 
 
 def _held_note(found: Outcome) -> str:

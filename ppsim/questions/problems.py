@@ -19,7 +19,7 @@ from ppsim.questions.types import COUNT, Amount, Amounts
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Placement, Schedule
+    from ppsim.core.schedule import Placement
     from ppsim.search.orders.optimize import Known
     from ppsim.search.problem import Objective, Problem
 
@@ -79,7 +79,7 @@ def make_problems(search: SearchOptions, costs: CostOptions) -> list[Problem]:
 
 
 def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
-    from ppsim.core.schedule import place
+    from ppsim.core.schedule import Schedule, place
     from ppsim.schedules import Shape, check_size
     from ppsim.search.problem import Problem
 
@@ -87,7 +87,8 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     chunks = _chunks(name, search, costs)
     check_size(Shape(P, chunks, M))
     placement = place(name, P, P * chunks)
-    priced = build_costs(_empty(placement, M), costs)
+    nothing = [np.empty(0, np.int64)] * P
+    priced = build_costs(Schedule.from_queues("optimized", placement, M, nothing), costs)
     layers = layers_of_stages(costs)
     if cap is not None and search.placement == "auto" and not layers:
         cap = (np.asarray(cap) * chunks).tolist()
@@ -128,14 +129,6 @@ def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
             "--placement v or loop" if name == "linear" else "--placement linear",
         )
     return chunks
-
-
-def _empty(placement: Placement, microbatches: int) -> Schedule:
-    """A schedule without ops, which costs are made for."""
-    from ppsim.core.schedule import Schedule
-
-    nothing = [np.empty(0, np.int64)] * placement.n_devices
-    return Schedule.from_queues("optimized", placement, microbatches, nothing)
 
 
 def _at_full_speed(costs: Costs, placement: Placement) -> Costs:

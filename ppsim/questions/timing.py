@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.errors import InputError
@@ -94,7 +94,7 @@ def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execut
     return execute(lowered, slots, Network("blocking", alpha=1.0))
 
 
-def note_queues(lowered: Schedule) -> list[str]:
+def note_queues(lowered: Schedule) -> Iterator[str]:
     """Say where an order of sends and receives hangs, if it does in queues that communicators may have."""
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.messages import ExpectedMessages
@@ -104,12 +104,9 @@ def note_queues(lowered: Schedule) -> list[str]:
     draft = Draft.from_schedule(lowered)
     messages = ExpectedMessages.of(draft, Tables.of(draft))
     shared = {"edge": "each direction of two devices", "pair": "each pair of devices", "rank": "each device"}
-    per = next((per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None)
-    return [
-        f"note: this order hangs where {shared[each]} has one queue of sends and receives (ppsim check --queues "
-        f"{each}); --order early and torch do not"
-        for each in ([per] if per else [])
-    ]
+    if per := next((per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None):
+        where = f"{shared[per]} has one queue of sends and receives (ppsim check --queues {per})"
+        yield f"note: this order hangs where {where}; --order early and torch do not"
 
 
 FSDP = "unshard_us, reshard_us and reduce_grad_us in a table [fsdp]"

@@ -21,7 +21,7 @@ from ppsim.questions.groups import FaceOptions, OutputOptions, SeveralSchedules,
 from ppsim.questions.options import Request, common, flag, flatten, group, option
 from ppsim.questions.stated import read_named_run, unit_option
 from ppsim.questions.types import COUNT, Share
-from ppsim.questions.validation_text import detail_lines, job_lines, job_verdict, verdict_line
+from ppsim.questions.validation_text import detail_lines, job_lines, verdict_line
 from ppsim.questions.words import title_of
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line, find_targets
@@ -222,7 +222,8 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     def line(self) -> Iterator[Block]:
         """How far off the predictions are."""
-        yield job_verdict(self.to_json())
+        value = self.to_json()
+        yield verdict_line(value, value["held_out"], with_worst=False)
 
     def blocks(self) -> Iterator[Block]:
         """The errors by what costs are made of, and how far off they are."""
@@ -265,7 +266,8 @@ class Validated(Answer[ValidateRequest]):
 
     def line(self) -> Iterator[Block]:
         """How far off the predictions are."""
-        yield verdict_line(self.validation, self._value)
+        held_out = any(verdict.held_out for verdict in self.validation.verdicts)
+        yield verdict_line(self._value, held_out, with_worst=True)
 
     def blocks(self) -> Iterator[Block]:
         """The errors by schedule, device and level, and how far off all are."""

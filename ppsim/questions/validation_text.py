@@ -23,19 +23,9 @@ JOB_LEVELS = {
 }
 
 
-def verdict_line(validation: Validation, value: dict[str, Any]) -> Line:
+def verdict_line(value: dict[str, Any], held_out: bool, *, with_worst: bool) -> Line:
     """Say how far off the predictions are, and whether that is within the tolerance."""
-    return _verdict(
-        value, f", {value['errors']['held-out']['worst']:.2%} (worst)", any(v.held_out for v in validation.verdicts)
-    )
-
-
-def job_verdict(value: dict[str, Any]) -> Line:
-    """Say how far off the predictions of a job are, and whether that is within the tolerance."""
-    return _verdict(value, "", value["held_out"])
-
-
-def _verdict(value: dict[str, Any], worst: str, held_out: bool) -> Line:
+    worst = f", {value['errors']['held-out']['worst']:.2%} (worst)" if with_worst else ""
     what = "held-out predictions" if held_out else "predictions with own costs"
     within = f"{'within' if value['passed'] else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
     text = f"{what} are off by {value['errors']['held-out']['median']:.2%} (median){worst}: "

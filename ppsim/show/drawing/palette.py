@@ -178,25 +178,15 @@ TWINS = {
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a chart.
+    """The colours of a chart."""
 
-    Attributes:
-        name: what the user calls it.
-        tints: by colour key of a kind, the tints of the first and of the last chunk of a device.
-        bubble: the fill of idle time on a light page.
-        bubble_dark: the same on a dark page.
-        bubble_hatch: the colour of lines across idle time; empty for none.
-        hatches: by colour key, the colour of lines across such cells; empty for none.
-        ramp: of curves of memory: the first device's, the middle one's and the last's.
-    """
-
-    name: str
-    tints: Mapping[str, tuple[str, str]]
-    bubble: str = BUBBLE
-    bubble_dark: str = BUBBLE_DARK
-    bubble_hatch: str = ""
-    hatches: Mapping[str, str] = field(default_factory=dict)
-    ramp: Ramp = RAMP[0]
+    name: str  # what the user calls it
+    tints: Mapping[str, tuple[str, str]]  # by colour key of a kind, of the first and of the last chunk of a device
+    bubble: str = BUBBLE  # the fill of idle time on a light page
+    bubble_dark: str = BUBBLE_DARK  # the same on a dark page
+    bubble_hatch: str = ""  # the colour of lines across idle time; empty for none
+    hatches: Mapping[str, str] = field(default_factory=dict)  # by colour key, of lines across such cells
+    ramp: Ramp = RAMP[0]  # of curves of memory: the first device's, the middle one's and the last's
 
     def fill(self, kind: Kind) -> tuple[str, ...]:
         """The tints of a kind, by level; those of idle time for what is not drawn in a device's row."""
@@ -236,17 +226,11 @@ OF_PAPERS = {
 
 @dataclass(frozen=True)
 class Promise:
-    """How far apart the two tints of F, B, I and W are at least, as `tests/show/drawing/test_palette.py` measures it.
+    """How far apart the two tints of F, B, I and W are at least, measured by `tests/show/drawing/test_palette.py`."""
 
-    Attributes:
-        seen: CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks.
-        in_grey: steps of lightness L* between any two of the first chunk, and of the last.
-        chunks_in_grey: the same between any two of both chunks.
-    """
-
-    seen: float = 0.0
-    in_grey: float = 0.0
-    chunks_in_grey: float = 0.0
+    seen: float = 0.0  # CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks
+    in_grey: float = 0.0  # steps of lightness L* between any two of the first chunk, and of the last
+    chunks_in_grey: float = 0.0  # the same between any two of both chunks
 
 
 # Of palettes that are for every kind of colour vision, or for print in grey: what the words of ``--palette`` say.

@@ -25,31 +25,19 @@ MESSAGES = "the messages"
 
 
 def convert(
-    draft: Draft,
-    target: str,
-    suffix: str,
+    draft: Draft,  # without faults
+    target: str,  # the file, ``-`` for standard output
+    suffix: str,  # its format
     *,
-    title: str,
-    costs: Costs | None = None,
-    lossy: bool = False,
-    inputs: Mapping[str, Any] | None = None,
-    style: str = "screen",
-    width: float = 6.75,
-    look: Look = PLAIN,
+    title: str,  # the heading of pictures
+    costs: Costs | None = None,  # of a draft without times; t_F = t_I = t_W = 1 by default
+    lossy: bool = False,  # whether to write even what the format cannot carry whole
+    inputs: Mapping[str, Any] | None = None,  # command and settings, embedded where the format can
+    style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
+    width: float = 6.75,  # likewise
+    look: Look = PLAIN,  # likewise
 ) -> None:
     """Write a draft in another format.
-
-    Args:
-        draft: a draft without faults.
-        target: the file, ``-`` for standard output.
-        suffix: its format.
-        title: the heading of pictures.
-        costs: costs of a draft without times; t_F = t_I = t_W = 1 by default.
-        lossy: write even what the format cannot carry whole.
-        inputs: command and settings, embedded where the format can.
-        style: as in :class:`ppsim.show.files.document.Document`.
-        width: likewise.
-        look: likewise.
 
     Raises:
         InputError: the format cannot carry the draft, and ``lossy`` is not set.

@@ -13,7 +13,6 @@ import numpy as np
 from ppsim.base.json_output import dump_json
 from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
-from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Shape, columns_of, shape_of, size_object
 from ppsim.engine.simple.metrics import Metrics, measure
@@ -44,7 +43,10 @@ def run_object(
     return {
         "schema": "ppsim.run/1",
         "inputs": dict(inputs),
-        **_shape(schedule),
+        **size_object(schedule),
+        **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
+        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        "placement": schedule.placement.name,
         "unit": timeline.unit,
         **_numbers(replace(measure(timeline), bound=bound), shape_of(schedule)),
         "ops": {
@@ -67,15 +69,6 @@ def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
     if math.isnan(metrics.bound):
         del numbers["bound"]
     return numbers
-
-
-def _shape(schedule: Schedule) -> dict[str, Any]:
-    return {
-        **size_object(schedule),
-        **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
-        **({"partly": list(schedule.partly)} if schedule.partly else {}),
-        "placement": schedule.placement.name,
-    }
 
 
 def _transfers(execution: Execution) -> dict[str, Any]:
