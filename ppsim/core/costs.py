@@ -302,4 +302,4 @@ def _per_stage(name: str, value: Value, n_stages: int, what: str = "stages") -> 
     if not ((array >= 0) & (array <= LONGEST)).all():
         got = ", ".join(f"{v:g}" for v in array)
         raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
-    return np.broadcast_to(array, n_stages)
+    return np.full(n_stages, array[0]) if len(array) == 1 else array

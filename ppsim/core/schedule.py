@@ -232,8 +232,7 @@ class Schedule(Columns):
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)
-        of_kind = [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind]
-        change = np.array(of_kind, np.int8).take(self.kind)
+        change = _changes_of_kinds(release).take(self.kind)
         change[self.recomputed & (self.kind == Kind.F)] = 0
         if self.partly:
             own = np.isin(self.stage, self.partly) & self.recomputed
@@ -346,6 +345,12 @@ class Schedule(Columns):
             f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = {self.n_stages} stages, "
             f"{self.n_microbatches} microbatches, {len(self)} ops)"
         )
+
+
+@lru_cache
+def _changes_of_kinds(release: Kind) -> NDArray[np.int8]:
+    """The activations that an op of each kind adds, shape (kinds,)."""
+    return np.array([kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind], np.int8)
 
 
 @lru_cache

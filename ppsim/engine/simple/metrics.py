@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.columns import reduce_rows
-from ppsim.core.lanes import lanes_of
+from ppsim.core.lanes import lanes_of, once_a_schedule
 from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -64,7 +64,7 @@ def measure(timeline: Timeline) -> Metrics:
         busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
         peak = _peaks_by_time(timeline)
     else:
-        busy, peak = reduce_rows(np.add, duration, schedule.offsets), peak_activations(schedule)
+        busy, peak = reduce_rows(np.add, duration, schedule.offsets), _own_peaks(schedule)
     return metrics_of(timeline.makespan, span_of(timeline), busy, peak, int(schedule.crosses.sum()))
 
 
@@ -112,6 +112,11 @@ def metrics_of(
         peak_activations=peak,
         messages=messages,
     )
+
+
+@once_a_schedule
+def _own_peaks(schedule: Schedule) -> NDArray[np.int64]:
+    return peak_activations(schedule)
 
 
 def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
