@@ -7,6 +7,8 @@ Four digits and all before the point, commas between thousands, a true minus, on
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Sequence
 
 DIGITS = 4
 MINUS = "\u2212"
@@ -39,6 +41,31 @@ def format_share(share: float) -> str:
 def format_change(share: float) -> str:
     """Write a change in percent, with its sign."""
     return ("+" if share > 0 and format_share(share) != "0.0%" else "") + format_share(share)
+
+
+def align_decimals(texts: Sequence[str]) -> list[str]:
+    """Write the numbers of a column with as many decimals as the one that has most, where four digits have room."""
+    found = [_NUMBER.fullmatch(text) for text in texts]
+    most = max((len(each["part"]) for each in found if each), default=0) - 1
+    return [text if each is None else _with_decimals(each, most) for text, each in zip(texts, found, strict=True)]
+
+
+def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+    """Write the numbers of a table's columns so, the names of the first as they are."""
+    if len({len(row) for row in rows}) != 1:
+        return rows
+    names, *columns = zip(*rows, strict=True)
+    return zip(names, *map(align_decimals, columns), strict=True)
+
+
+_NUMBER = re.compile(r"(?P<whole>[+\u2212]?\d[\d,]*)(?P<part>\.\d+|)(?P<unit>\*| [A-Za-z]*|)")
+
+
+def _with_decimals(number: re.Match[str], most: int) -> str:
+    whole, part, unit = number.groups()
+    digits = len(re.sub(r"\D", "", whole))
+    blank = min(most, DIGITS - digits + (whole.strip("+") == "0")) - len(part[1:])
+    return number[0] if blank <= 0 or whole + part == "0" else f"{whole}{part or '.'}{'0' * blank}{unit}"
 
 
 def _signed(text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.notes import note
+from ppsim.base.numbers import format_number
 from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.simple.columns import shape_of
@@ -269,4 +270,4 @@ def card_of(name: str) -> dict[str, Any]:
 def _short(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return format_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -235,9 +235,12 @@ class ModelCost(Answer[ModelRequest]):
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
         effort = format_number(numbers["flops_per_token"] / 1e9)
-        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq}\n")
+        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
-        pairs = [((f"{'  ' * bool(place)}{name} ", "quiet"), str(numbers[name])) for place, name in enumerate(sizes)]
+        pairs = [
+            ((f"{'  ' * bool(place)}{name} ", "quiet"), format_number(numbers[name]))
+            for place, name in enumerate(sizes)
+        ]
         yield Line([part for pair in pairs for part in pair])
         if model.source:
             yield fact("from ", model.source)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.base.json_output import dump_json
+from ppsim.base.numbers import align_rows
 from ppsim.base.text import printable
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part, Table
 
@@ -47,7 +48,7 @@ def print_table(table: Table) -> None:
     """
     from rich.table import Table as Drawing
 
-    headings, *rows = ([*map(printable, row)] for row in (table.headings, *table.rows))
+    headings, *rows = ([*map(printable, row)] for row in (table.headings, *align_rows(table.rows)))
     screen = console(at_least=table.at_least)
     kept = _fit_columns(headings, rows, screen.width, table.spare)
     if len(kept) < 2:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.numbers import format_part
+from ppsim.base.numbers import MINUS, align_decimals, format_number, format_part
 from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
 
 
@@ -42,6 +42,30 @@ def test_a_part_has_the_digits_that_matter_beside_the_whole():
     assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
     assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"
+
+
+def test_decimals_of_a_column_stand_one_below_the_other():
+    """As many as one of them has, where four digits have room; what is no number, and zero, stays."""
+    assert align_decimals(["2", "4.4", "1.257", "0.643", "12.5", "1,128", "0", ""]) == [
+        *("2.000", "4.400", "1.257", "0.643", "12.50", "1,128", "0", "")
+    ]
+    assert align_decimals(["+12", "\u2212148", "\u2212119.2", "+5,000"]) == [
+        "+12.0",
+        "\u2212148.0",
+        "\u2212119.2",
+        "+5,000",
+    ]
+    assert align_decimals(["22.2 GiB", "22.45 GiB", "5.5*", "8"]) == ["22.20 GiB", "22.45 GiB", "5.50*", "8.00"]
+    assert align_decimals(["8", "16", "8x64", "8,8,6"]) == ["8", "16", "8x64", "8,8,6"]
+    assert align_decimals(["27.3%", "8%", "1e+20", "0.01"]) == ["27.3%", "8%", "1e+20", "0.01"]
+    assert align_decimals([]) == []
+
+
+@given(st.lists(st.floats(-1e7, 1e7, allow_subnormal=False)))
+def test_no_value_changes_with_its_decimals(values):
+    texts = [*map(format_number, values)]
+    for text, aligned in zip(texts, align_decimals(texts), strict=True):
+        assert float(aligned.replace(",", "").replace(MINUS, "-")) == float(text.replace(",", "").replace(MINUS, "-"))
 
 
 @pytest.mark.parametrize(

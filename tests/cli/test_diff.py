@@ -26,8 +26,8 @@ def saved(path, *words):
 def test_two_schedules_in_a_screenful():
     said = diff("1f1b", "zb-1p", *SHAPE).stdout
     assert "A  1F1B: 4 devices x 1 chunk = 4 stages, 8 microbatches, simulated, 33 t_F" in said
-    assert "turnaround    3  1.5   −1.5  the first backward has not come yet" in said
-    assert "makespan     33   27     −6" in said
+    assert "turnaround   3.0   1.5   −1.5  the first backward has not come yet" in said
+    assert "makespan    33.0  27.0   −6.0" in said
     assert "dev 3  −16  +8  +8        0           0     −6" in said
     assert "32 ops are in both runs (of 64 and 96)" in said
     assert said.splitlines()[-1].startswith("zb-1p is 6 t_F shorter than 1f1b (−18.2%)")

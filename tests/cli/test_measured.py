@@ -48,7 +48,7 @@ def test_model_prints_predicted_beside_measured(peaks):
 
 
 def test_model_lists_the_library_and_explains_one():
-    assert re.search(r"\ndeepseek-v3 +671 +37\.55 +61 +7168 +4096\n", say("model").output)
+    assert re.search(r"\ndeepseek-v3 +671\.0 +37\.55 +61 +7,168 +4,096\n", say("model").output)
     text = say("model", "llama3-8b").output
     assert "llama3-8b: 8.03 B parameters" in text
     assert "query, key, value" in text

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.atomic_file import open_atomically
+from ppsim.base.numbers import align_rows
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import FAMILY_COLOURS, TWINS
 from ppsim.show.files.document import require_suffix
@@ -57,7 +58,7 @@ def save_chart(
             said=html.escape(said),
             picture=wide + narrow,
             head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
-            body="\n".join(map(_row, rows)),
+            body="\n".join(map(_row, align_rows(rows))),
             command=html.escape(str(inputs.get("command", ""))),
         )
         out.write(page)

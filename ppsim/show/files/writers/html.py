@@ -7,7 +7,7 @@ drawing library would take longer than unpacking and drawing 100,000 ops. Ops tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, COPY, NAMES, Idle
 from ppsim.analysis.link_use import link_use
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import align_decimals, format_number
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
@@ -171,7 +171,23 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
         for each in map(compute_row, drawn)
     ]
     twins = {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
-    return {**story.told, "ghosts": ghosts, **twins}
+    return {**_aligned(story.told), "ghosts": ghosts, **twins}
+
+
+def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a story tells, the texts of its bars and of each column of its matrix with decimals below decimals."""
+    found = dict(told)
+    if bars := told.get("bars"):
+        texts = align_decimals([bar["text"] for bar in bars])
+        found["bars"] = [{**bar, "text": text} for bar, text in zip(bars, texts, strict=True)]
+    if rows := told.get("matrix", {}).get("rows"):
+        columns = map(align_decimals, zip(*(row["texts"] for row in rows), strict=True))
+        texts_of = zip(*columns, strict=True) if rows[0]["texts"] else ((),) * len(rows)
+        found["matrix"] = {
+            **told["matrix"],
+            "rows": [{**row, "texts": texts} for row, texts in zip(rows, texts_of, strict=True)],
+        }
+    return found
 
 
 def _view(document: Document) -> dict[str, Any]:

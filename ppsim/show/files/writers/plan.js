@@ -148,11 +148,16 @@ function showTable() {
   const rows = plans.filter(({ listed }) => listed).sort((a, b) => a.rank - b.rank); // as the terminal has them
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = NEAR * rows[0].step_s;
+  const column = key => { // with decimals below decimals
+    const digits = Math.max(...rows.map(plan => (number(plan[key]).split('.')[1] ?? '').length));
+    return plan => plan[key].toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  };
+  const [step, memory] = ['step_s', 'memory'].map(column);
   const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['where it goes', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];
   const cells = plan => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
     ...sizes.map(key => plan[key]), plan.mbs, escapeText(family(plan) + (plan.recompute === 'none' ? '' : `, ${plan.recompute} recompute`)),
-    number(plan.step_s), bar(plan, TERMS, longest), percent(plan.mfu), number(plan.memory),
+    step(plan), bar(plan, TERMS, longest), percent(plan.mfu), memory(plan),
     bar(plan, PARTS, DATA.cap, DATA.cap), escapeText(plan.lost_by ?? '')];
   $('plans').innerHTML = `<thead><tr>${head.map(([name, side = '']) => `<th scope="col" class="${side}">${name}</th>`).join('')}</tr></thead><tbody>`
     + rows.map(plan => `<tr data-plan="${plan.place}">${cells(plan).map((cell, at) => `<td class="${head[at][1] ?? ''}">${cell}</td>`).join('')}</tr>`).join('') + '</tbody>';
