@@ -153,7 +153,7 @@ def test_the_height_grows_with_the_schedules(two):
 
 
 def test_many_cells_become_an_image_and_the_legend_tells_the_halves():
-    made = session("1f1b", devices=80, microbatches=40)
+    made = session("1f1b", devices=80, microbatches=16)
     page = figure(made)
     rows, strip = page.axes
     assert rows.images[0].get_array().shape[0] == 160
