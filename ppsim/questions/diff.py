@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ppsim.base.numbers import format_number, format_part
+from ppsim.base.numbers import MINUS, format_number, format_part
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -161,13 +161,22 @@ def _title(run: TimedRun) -> str:
 
 
 def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
+    from ppsim.analysis.idle import CAUSES
+
     unit = found.runs[0].timeline.unit
     for letter, run, makespan in zip("AB", runs, found.makespans, strict=True):
         said = f"{letter}  {_title(run)}: {shape_line(run.timeline.schedule)}, {run.source}, "
         yield Line(f"{said}{format_number(makespan)} {unit}", 3)
     yield ""
     yield Line(f"where the time goes, in {unit} per device on average:")
-    yield Table(["", "A", "B", "B - A", "what it is"], [*_causes(found)], COLUMNS, left=("what it is",))
+    rows = [*_causes(found)]
+
+    def tone(row: int, column: int) -> str:
+        if column == 3 and rows[row][0] in (*CAUSES, "makespan"):
+            return {"+": "bad", MINUS: "good"}.get(rows[row][3][0], "")
+        return "" if column else "name"
+
+    yield Table(["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone)
     if found.by_device is not None:
         yield ""
         yield Line("device by device, B - A:")

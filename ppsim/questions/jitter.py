@@ -212,11 +212,16 @@ class Jitter(Answer[JitterRequest]):
         headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
         headings += ["p99 over\nno noise", "fastest\nin"]
         rows = []
-        for s, share in zip(self.sampled, count_wins(self.sampled).tolist(), strict=True):
+        wins = count_wins(self.sampled).tolist()
+        for s, share in zip(self.sampled, wins, strict=True):
             late = format_change(s.percentile(99) / s.without_noise - 1) if s.without_noise else "-"
             times = (format_number(s.percentile(p)) for p in PERCENTILES)
             rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
-        return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"])
+
+        def tone(row: int, column: int) -> str:
+            return ("" if wins[row] < max(wins) or headings[column] != "fastest\nin" else "good") if column else "name"
+
+        return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"], tone=tone)
 
 
 def _replicas(runs: Runs, replicas: Replicas) -> Iterator[Runs]:

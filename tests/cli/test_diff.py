@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import ppsim
+from ppsim.base.numbers import MINUS
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
+from ppsim.questions.blocks import Table
 from tests.real_runs import PRIMUS, STRAGGLERS
 
 RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
@@ -32,6 +35,18 @@ def test_two_schedules_in_a_screenful():
     assert "32 ops are in both runs (of 64 and 96)" in said
     assert said.splitlines()[-1].startswith("zb-1p is 6 t_F shorter than 1f1b (−18.2%)")
     assert max(map(len, said.splitlines())) <= 80 + len("..., per device on average: drain -3, compute -1.5")
+
+
+def test_less_waiting_is_green_and_more_is_red():
+    """Of causes and the makespan; work that moves from one kind to another has no colour."""
+    found = ppsim.diff("1f1b", "gpipe", devices=4, mb=8, comm=0.2)
+    [table] = [block for block in found.blocks() if isinstance(block, Table) and block.headings[3] == "B - A"]
+    said = {row[0]: (row[3][0], table.tone(number, 3)) for number, row in enumerate(table.rows)}
+    assert said.keys() >= {"F", "drain", "makespan"}
+    assert said["F"][1] == said["B"][1] == ""
+    changed = [look for name, look in said.items() if name not in ("F", "B") and look[0] != "0"]
+    assert set(changed) <= {("+", "bad"), (MINUS, "good")}
+    assert len(changed) > 2
 
 
 @pytest.mark.parametrize("suffix", ["json", "trace.json"])

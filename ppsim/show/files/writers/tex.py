@@ -76,7 +76,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             place = NAMES + time * scale, top + (device + 0.5) * ROW
             lines.append(_text(*place, note.text, "fill=white,draw=black,inner sep=1.5pt"))
         top += (panel.devices + 0.5) * ROW
-    lines += [_text(0, top + 3, "Time", "anchor=west"), f"\\draw[->] (26,{top + 3:.4g}) -- (52,{top + 3:.4g});"]
+    lines.append(_text(NAMES, top + 3, "Time", "anchor=west"))
+    lines.append(f"\\draw[->] ({NAMES + 26:.4g},{top + 3:.4g}) -- ({NAMES + 52:.4g},{top + 3:.4g});")
     lines += [_legend(document, top + ROW), "\\end{tikzpicture}%", ""]
     out.write("\n".join(lines).encode())
 
