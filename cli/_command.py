@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ppsim.base.json_output import dump_json
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
 from ppsim.questions import terminal
@@ -160,7 +161,7 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
-            terminal.echo_json(found.to_json())
+            click.echo(dump_json(found.to_json()).decode())
         elif "-" not in output.output:
             terminal.show(found.line() if face.get("quiet") else found.blocks())
     for text in found.notes():

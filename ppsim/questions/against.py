@@ -38,17 +38,11 @@ def compare_runs(request: Any, table: str, runs: Nearby) -> Against:
 
 @dataclass(frozen=True)
 class Against(Answer[Any]):
-    """Published runs and what the model predicts of them.
+    """Published runs and what the model predicts of them."""
 
-    Attributes:
-        rows: the runs.
-        summary: how many there are, and how far off the predictions.
-        moved: what the user's anchors corrected, in words.
-    """
-
-    rows: tuple[dict[str, Any], ...]
-    summary: dict[str, Any]
-    moved: tuple[str, ...] = ()
+    rows: tuple[dict[str, Any], ...]  # the runs
+    summary: dict[str, Any]  # how many there are, and how far off the predictions
+    moved: tuple[str, ...] = ()  # what the user's anchors corrected, in words
 
     @property
     def table(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import output_of
 from ppsim.questions.options import Request, flatten
 from ppsim.questions.terminal import show
-from ppsim.questions.write import Writers, write_files
+from ppsim.questions.write import Writers, write_with
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -72,8 +72,8 @@ class Answer(ABC, Generic[Asked]):
         Raises:
             InputError: an unknown suffix or option, or a path that cannot be written.
         """
-        write_files(self.writers(self._look(look | {"output": paths})))
-        return self
+        with write_with(self.writers(self._look(look | {"output": paths}))):
+            return self
 
     def _look(self, options: dict[str, Any]) -> Any:
         """Take the request's options of figures, and change some."""

@@ -25,7 +25,7 @@ from ppsim.questions.groups import (
 )
 from ppsim.questions.options import Request, flag, group
 from ppsim.questions.several import time_schedules
-from ppsim.questions.words import recomputed, title_of
+from ppsim.questions.words import recomputed, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Comparison(Answer[CompareRequest]):
 
             points = [Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in self.rows if r.timeline]
             return tradeoff_writers(points, f"makespan ({self.timelines[0].unit})", self.inputs, output)
-        titles = [_title(each) for each in self.timelines]
+        titles = [title_with_chunks(each.schedule) for each in self.timelines]
         return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
 
     def _complete(self, document: Document, suffix: str) -> Document:
@@ -184,11 +184,6 @@ class Comparison(Answer[CompareRequest]):
         yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
-
-
-def _title(timeline: Timeline) -> str:
-    chunks = timeline.schedule.n_chunks
-    return title_of(timeline.schedule) + (f" (V={chunks})" if chunks > 1 else "")
 
 
 def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.explain_text import bar
 from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.options import Request, group, option
@@ -18,7 +19,7 @@ from ppsim.questions.runs import MEASURED, STATED, TimedRun, time_runs
 from ppsim.questions.stated import iteration_option, table_unit
 from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
-from ppsim.questions.words import shape_line, title_of
+from ppsim.questions.words import shape_line, title_of, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, inputs_of
 
 if TYPE_CHECKING:
@@ -154,9 +155,7 @@ class Diff(Answer[DiffRequest]):
 
 
 def _title(run: TimedRun) -> str:
-    name = title_of(run.timeline.schedule)
-    chunks = run.timeline.schedule.n_chunks
-    full = f"{name} (V={chunks})" if chunks > 1 else name
+    name, full = title_of(run.timeline.schedule), title_with_chunks(run.timeline.schedule)
     return full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
 
 
@@ -254,10 +253,7 @@ def _story(found: Difference, names: tuple[str, ...]) -> Story:
 
     unit, ends = found.runs[0].timeline.unit, found.makespans
     changes = [*found.by_cause.items(), ("makespan", ends[1] - ends[0])]
-    bars = [
-        {"name": name, "meaning": MEANINGS.get(name, ""), "from": 0.0, "to": value, "text": signed_part(value, found)}
-        for name, value in changes
-    ]
+    bars = [bar(name, MEANINGS.get(name, ""), 0.0, value, signed_part(value, found)) for name, value in changes]
     by_device = found.by_device if found.by_device is not None else ()
     shown = [term for term in range(len(TERMS)) if any(abs(row[term]) > 0 for row in by_device)]
     rows = [

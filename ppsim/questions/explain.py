@@ -130,7 +130,7 @@ def answer(request: ExplainRequest) -> Explained:
         if request.several.replicas:
             raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
         explanation, base = _explain_stated(stated)
-        inputs = inputs_of(given) | stated.inputs
+        inputs = inputs_of(given) | {"run": stated.text}
     else:
         explanation, base, prices, execution = _explain_simulated(request)
         inputs = inputs_of(given, prices)

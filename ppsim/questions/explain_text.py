@@ -175,14 +175,15 @@ def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:
     whole, devices = timeline.makespan, timeline.schedule.n_devices
     means = {name: time / devices for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1])}
     at = whole - sum(means.values())
-    bars = [_bar("work", "in ops", 0.0, at, format_part(at, whole))]
+    bars = [bar("work", "in ops", 0.0, at, format_part(at, whole))]
     for name, time in means.items():
-        bars.append(_bar(name, CAUSES[name], at, at + time, f"+{format_part(time, whole)}"))
+        bars.append(bar(name, CAUSES[name], at, at + time, f"+{format_part(time, whole)}"))
         at += time
-    return [*bars, _bar("makespan", "end of the last op", 0.0, whole, format_part(whole, whole))]
+    return [*bars, bar("makespan", "end of the last op", 0.0, whole, format_part(whole, whole))]
 
 
-def _bar(name: str, meaning: str, start: float, end: float, text: str) -> dict[str, Any]:
+def bar(name: str, meaning: str, start: float, end: float, text: str) -> dict[str, Any]:
+    """A bar of a page's story."""
     return {"name": name, "meaning": meaning, "from": start, "to": end, "text": text}
 
 

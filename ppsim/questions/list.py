@@ -111,11 +111,7 @@ class Schedules(Answer[ListRequest]):
 
 @dataclass(frozen=True)
 class Description(Answer[ListRequest]):
-    """A schedule explained.
-
-    Attributes:
-        family: the schedule.
-    """
+    """A schedule explained."""
 
     family: Family
 

@@ -152,16 +152,17 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
     """Make a request of flat values by option name; those that are missing have their defaults."""
-    return _make(kind, values, given=frozenset(given))
 
+    def fill(kind: type[Any], **own: Any) -> Any:
+        for each in fields(kind):
+            if inner := each.metadata.get(GROUP):
+                own[each.name] = fill(inner)
+            elif OPTION in each.metadata and each.name in values:
+                own[each.name] = values[each.name]
+        return kind(**own)
 
-def _make(kind: type[Any], values: Mapping[str, Any], **own: Any) -> Any:
-    for each in fields(kind):
-        if inner := each.metadata.get(GROUP):
-            own[each.name] = _make(inner, values)
-        elif OPTION in each.metadata and each.name in values:
-            own[each.name] = values[each.name]
-    return kind(**own)
+    made: R = fill(kind, given=frozenset(given))
+    return made
 
 
 def flatten(request: Any) -> dict[str, Any]:

@@ -25,18 +25,7 @@ from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flatten, group, option
-from ppsim.questions.partition_problem import (
-    Asked,
-    even_layout,
-    hold,
-    least_cap,
-    make_layout,
-    make_problem,
-    plan,
-    price,
-    search_planned,
-    search_split,
-)
+from ppsim.questions.partition_problem import Asked, least_cap, search_planned, search_split
 from ppsim.questions.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.types import Amount
 from ppsim.questions.words import counted, shape_line, title_of
@@ -177,7 +166,7 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
                 f"{asked.layers} layers are too few for {schedule.n_stages} stages with {asked.least} or more each",
                 f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
             )
-        even, problem = even_layout(asked, schedule), make_problem(asked, schedule)
+        even, problem = asked.even_layout(schedule), asked.make_problem(schedule)
     left = max(LEAST_S, begin + limit - time.monotonic())
     with progress(not request.face.as_json and not request.face.quiet) as bar:
         bar(None, "splitting layers")
@@ -193,12 +182,12 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
             f"no split found fits --cap {asked.cap}{late}",
             least_cap(asked, problem, max(LEAST_S, begin + limit - time.monotonic()), planned=planned),
         )
-    layout = make_layout(asked, schedule, list(found.best[0]))
-    final, first = (plan(asked, layout), plan(asked, even)) if planned else (schedule, schedule)
-    timeline = of_even = simulate(final, price(asked, final, layout))
+    layout = asked.make_layout(schedule, list(found.best[0]))
+    final, first = (asked.plan(layout), asked.plan(even)) if planned else (schedule, schedule)
+    timeline = of_even = simulate(final, asked.price(final, layout))
     if str(layout) != str(even):
-        of_even = simulate(first, price(asked, first, even))
-    fits = asked.cap is None or bool(hold(asked, first, even, of_even).peak.max() <= problem.cap)
+        of_even = simulate(first, asked.price(first, even))
+    fits = asked.cap is None or bool(asked.hold(first, even, of_even).peak.max() <= problem.cap)
     return Partitioned(request, asked, found, layout, timeline, problem, of_even.makespan, fits)
 
 
@@ -258,7 +247,7 @@ class Partitioned(Answer[PartitionRequest]):
     @cached_property
     def held(self) -> Curve:
         """What devices hold with the best."""
-        return hold(self.asked, self.schedule, self.layout, self.timeline)
+        return self.asked.hold(self.schedule, self.layout, self.timeline)
 
     @cached_property
     def _busy(self) -> list[float]:

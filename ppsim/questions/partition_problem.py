@@ -45,109 +45,101 @@ class Asked:
     cap: str | None
     plans: dict[str, Schedule] = field(default_factory=dict)  # those that were planned for layouts
 
+    def make_layout(self, schedule: Schedule, layers: list[int]) -> Layout:
+        """Make the layout of a split."""
+        from ppsim.workload.layout.layout import build_layout
 
-def make_layout(asked: Asked, schedule: Schedule, layers: list[int]) -> Layout:
-    """Make the layout of a split."""
-    from ppsim.workload.layout.layout import build_layout
+        devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
+        return build_layout(layers, devices, self.mtp)
 
-    devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
-    return build_layout(layers, devices, asked.mtp)
+    def even_layout(self, schedule: Schedule) -> Layout:
+        """Split layers as evenly as their number allows, more on earlier stages."""
+        each, more = divmod(self.layers, schedule.n_stages)
+        return self.make_layout(schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
 
+    def plan(self, layout: Layout) -> Schedule:
+        """Build the schedule of a family that plans with the costs, for a layout's."""
+        text = str(layout)
+        if text not in self.plans:
+            self.plans[text] = build_schedule(self.spec, self.shape, replace(self.costs, layout=text))
+        return self.plans[text]
 
-def even_layout(asked: Asked, schedule: Schedule) -> Layout:
-    """Split layers as evenly as their number allows, more on earlier stages."""
-    each, more = divmod(asked.layers, schedule.n_stages)
-    return make_layout(asked, schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
+    def price(self, schedule: Schedule, layout: Layout) -> Costs:
+        """Make the costs of a layout, with the time that the model's recomputation takes."""
+        check_used([schedule], self.costs)
+        prices = build_costs(schedule, replace(self.costs, layout=str(layout)))
+        if not self.model:
+            return prices
+        from ppsim.workload.model.transformer import with_recompute
 
+        return with_recompute(prices, self.model.again)
 
-def plan(asked: Asked, layout: Layout) -> Schedule:
-    """Build the schedule of a family that plans with the costs, for a layout's."""
-    text = str(layout)
-    if text not in asked.plans:
-        asked.plans[text] = build_schedule(asked.spec, asked.shape, replace(asked.costs, layout=text))
-    return asked.plans[text]
+    def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
+        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
+        from ppsim.engine.memory.usage import curves
+        from ppsim.engine.simple.longest_path import simulate
 
+        timeline = timeline or simulate(schedule, self.price(schedule, layout))
+        return curves(timeline, self._memory(schedule, layout))
 
-def price(asked: Asked, schedule: Schedule, layout: Layout) -> Costs:
-    """Make the costs of a layout, with the time that the model's recomputation takes."""
-    check_used([schedule], asked.costs)
-    prices = build_costs(schedule, replace(asked.costs, layout=str(layout)))
-    if not asked.model:
-        return prices
-    from ppsim.workload.model.transformer import with_recompute
+    def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
+        from ppsim.engine.memory.usage import layer_model
 
-    return with_recompute(prices, asked.model.again)
+        if not self.model and (not self.costs.profile or self.cap is None):
+            return layer_model(schedule, layout.content)
+        costs = replace(self.costs, layout=str(layout))
+        return build_memory(schedule, build_costs(schedule, costs), costs, self.model)[0]
 
+    def make_problem(self, schedule: Schedule) -> SplitProblem:
+        """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
+        from ppsim.core.ops import Kind
+        from ppsim.engine.memory.usage import BYTES
+        from ppsim.search.splits.splits import SplitProblem
 
-def hold(asked: Asked, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
-    """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
-    from ppsim.engine.memory.usage import curves
-    from ppsim.engine.simple.longest_path import simulate
+        costs, weights = self.costs, np.ones(self.layers)
+        none = one = self
+        if not costs.profile:
+            times = layer_times(costs)
+            weights = times.of_layers(self.layers).copy()
+            t_mtp = times.of_mtp if self.mtp else None
+            none = replace(self, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
+            one = replace(self, costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
+        base = none.price(schedule, self.make_layout(schedule, [0] * schedule.n_stages))
+        more = one.price(schedule, self.make_layout(schedule, [1] * schedule.n_stages))
+        pair = None if more.pair is None or base.pair is None else more.pair - base.pair
+        rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
+        problem = SplitProblem(schedule, base, rate, weights, self.least)
+        if self.cap is None:
+            return problem
+        cap = parse_cap(self.cap, BYTES if self.model or costs.profile else "")
+        # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
+        instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
+        instant[:, 0] = base.time[Kind.F] == 0
+        instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
+        if not self.model and not costs.profile and not self.mtp and not instant[:, 1:].any():
+            return replace(problem, cap=cap)
+        return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
-    timeline = timeline or simulate(schedule, price(asked, schedule, layout))
-    return curves(timeline, _memory(asked, schedule, layout))
+    def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
+        """List what each stage holds with each number of layers, by the memory of layouts that have them all."""
+        from ppsim.search.splits.splits import Sizes
 
-
-def _memory(asked: Asked, schedule: Schedule, layout: Layout) -> MemoryModel:
-    from ppsim.engine.memory.usage import layer_model
-
-    if not asked.model and (not asked.costs.profile or asked.cap is None):
-        return layer_model(schedule, layout.content)
-    costs = replace(asked.costs, layout=str(layout))
-    return build_memory(schedule, build_costs(schedule, costs), costs, asked.model)[0]
-
-
-def make_problem(asked: Asked, schedule: Schedule) -> SplitProblem:
-    """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
-    from ppsim.core.ops import Kind
-    from ppsim.engine.memory.usage import BYTES
-    from ppsim.search.splits.splits import SplitProblem
-
-    costs, weights = asked.costs, np.ones(asked.layers)
-    none = one = asked
-    if not costs.profile:
-        times = layer_times(costs)
-        weights = times.of_layers(asked.layers).copy()
-        t_mtp = times.of_mtp if asked.mtp else None
-        none = replace(asked, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
-        one = replace(asked, costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
-    base = price(none, schedule, make_layout(asked, schedule, [0] * schedule.n_stages))
-    more = price(one, schedule, make_layout(asked, schedule, [1] * schedule.n_stages))
-    pair = None if more.pair is None or base.pair is None else more.pair - base.pair
-    rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
-    problem = SplitProblem(schedule, base, rate, weights, asked.least)
-    if asked.cap is None:
-        return problem
-    cap = parse_cap(asked.cap, BYTES if asked.model or costs.profile else "")
-    # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
-    instant = np.zeros((schedule.n_stages, asked.layers + 1), np.bool_)
-    instant[:, 0] = base.time[Kind.F] == 0
-    instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
-    if not asked.model and not costs.profile and not asked.mtp and not instant[:, 1:].any():
-        return replace(problem, cap=cap)
-    return replace(problem, cap=cap, sizes=_list_sizes(asked, schedule, instant))
-
-
-def _list_sizes(asked: Asked, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
-    """List what each stage holds with each number of layers, by the memory of layouts that have them all."""
-    from ppsim.search.splits.splits import Sizes
-
-    S, N = schedule.n_stages, asked.layers
-    sizes = Sizes(*(np.zeros((S, N + 1), np.int64) for _ in Sizes._fields))
-    for layers in range(N + 1):
-        for stage in range(0, S, 2):
-            split = [0] * S
-            split[stage], split[stage - S + 1] = layers, N - layers
-            if S == 1:
-                split = [N]
-            model = _memory(asked, schedule, make_layout(asked, schedule, split))
-            always = sum(model.static.values(), np.zeros(S, np.int64))
-            own, held = np.arange(S), np.array(split)
-            sizes.always[own, held] = always
-            sizes.flight[own, held] = model.activations
-            sizes.kept[own, held] = model.kept + model.stash
-    sizes.flight[instant] = sizes.kept[instant] = 0
-    return sizes
+        S, N = schedule.n_stages, self.layers
+        sizes = Sizes(*(np.zeros((S, N + 1), np.int64) for _ in Sizes._fields))
+        for layers in range(N + 1):
+            for stage in range(0, S, 2):
+                split = [0] * S
+                split[stage], split[stage - S + 1] = layers, N - layers
+                if S == 1:
+                    split = [N]
+                model = self._memory(schedule, self.make_layout(schedule, split))
+                always = sum(model.static.values(), np.zeros(S, np.int64))
+                own, held = np.arange(S), np.array(split)
+                sizes.always[own, held] = always
+                sizes.flight[own, held] = model.activations
+                sizes.kept[own, held] = model.kept + model.stash
+        sizes.flight[instant] = sizes.kept[instant] = 0
+        return sizes
 
 
 def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
@@ -155,8 +147,8 @@ def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float
     from ppsim.search.splits.partition import partition
 
     def fits(split: Split) -> bool:
-        layout = make_layout(asked, problem.schedule, list(split))
-        return bool(hold(asked, problem.schedule, layout).peak.max() <= problem.cap)
+        layout = asked.make_layout(problem.schedule, list(split))
+        return bool(asked.hold(problem.schedule, layout).peak.max() <= problem.cap)
 
     return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
 
@@ -169,21 +161,21 @@ def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: flo
 
     starts = [even.layers]
     with interrupt_at(time.monotonic() + limit):
-        of_even = make_problem(asked, plan(asked, even))
+        of_even = asked.make_problem(asked.plan(even))
     if one_plan := partition(of_even, time_limit=limit / 10):
         starts.append(one_plan.best[0])
     if first_signal():  # which has ended that search, and so ends this one
         limit = 0.0
 
     def time_split(split: Split) -> float:
-        layout = make_layout(asked, problem.schedule, list(split))
-        schedule = plan(asked, layout)
-        if asked.cap and hold(asked, schedule, layout).peak.max() > problem.cap:
+        layout = asked.make_layout(problem.schedule, list(split))
+        schedule = asked.plan(layout)
+        if asked.cap and asked.hold(schedule, layout).peak.max() > problem.cap:
             return math.inf
-        return simulate(schedule, price(asked, schedule, layout)).makespan
+        return simulate(schedule, asked.price(schedule, layout)).makespan
 
     def price_split(split: Split) -> Costs:
-        return price(asked, problem.schedule, make_layout(asked, problem.schedule, list(split)))
+        return asked.price(problem.schedule, asked.make_layout(problem.schedule, list(split)))
 
     return partition_planned(problem, time_split, price_split, starts, time_limit=limit, report=report)
 
@@ -198,11 +190,11 @@ def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
 
 def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
     """Find the fastest layout that fits the cap; None where there is none, or it is not proved soon."""
-    problem, even = make_problem(asked, schedule), even_layout(asked, schedule)
+    problem, even = asked.make_problem(schedule), asked.even_layout(schedule)
     found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
     if found is None or found.status != "optimal":
         return None
-    return str(make_layout(asked, schedule, list(found.best[0])))
+    return str(asked.make_layout(schedule, list(found.best[0])))
 
 
 def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:
@@ -224,8 +216,8 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
             break
         if time.monotonic() > until:
             return "a larger --cap"
-        layout = make_layout(asked, schedule, list(layers_in(ends[:, split], problem.n_layers)))
-        held = hold(asked, plan(asked, layout) if planned else schedule, layout)
+        layout = asked.make_layout(schedule, list(layers_in(ends[:, split], problem.n_layers)))
+        held = asked.hold(asked.plan(layout) if planned else schedule, layout)
         least = min(least, held.peak.max())
     size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else f"{int(least)}"
     return f"--cap {size}, the least that any split needs"

@@ -104,13 +104,9 @@ class ShownProfile(Answer[Request]):
 
 @dataclass(frozen=True)
 class ProfileDiff(Answer[ProfileDiffRequest]):
-    """How two profiles differ.
+    """How two profiles differ."""
 
-    Attributes:
-        found: settings, times, and rows of one profile only.
-    """
-
-    found: Differences
+    found: Differences  # settings, times, and rows of one profile only
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-diff/1``."""

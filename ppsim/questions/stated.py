@@ -104,11 +104,6 @@ class Stated:
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
 
-    @property
-    def inputs(self) -> dict[str, str]:
-        """What files embed of it."""
-        return {"run": self.text}
-
 
 def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without times.

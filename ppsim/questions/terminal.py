@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.base.json_output import dump_json
 from ppsim.base.numbers import align_rows
 from ppsim.base.text import printable
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part, Table
@@ -52,8 +51,10 @@ def print_table(table: Table) -> None:
     screen = console(at_least=table.at_least)
     kept = _fit_columns(headings, rows, screen.width, table.spare)
     if len(kept) < 2:
-        for row in rows:
-            _print_block(headings, row)
+        for name, *cells in rows:
+            click.echo(name)
+            for heading, cell in zip(headings[1:], cells, strict=True):
+                click.echo(f"  {cell}  {_on_one_line(heading)}")
         return
     drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
@@ -140,13 +141,6 @@ def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: 
     return kept if sum(wide[column] for column in kept) - BETWEEN <= width else kept[:1]
 
 
-def _print_block(headings: Sequence[str], row: Sequence[str]) -> None:
-    """A row as lines: its name, then a number per line."""
-    click.echo(row[0])
-    for heading, cell in zip(headings[1:], row[1:], strict=True):
-        click.echo(f"  {cell}  {_on_one_line(heading)}")
-
-
 def _on_one_line(heading: str) -> str:
     """A heading of two lines as one; a name cut after an underscore is joined."""
     return heading.replace("_\n", "_").replace("\n", " ").strip()
@@ -179,11 +173,6 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
     screen = Console(soft_wrap=True, stderr=err, **plain)
     return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
-
-
-def echo_json(value: object) -> None:
-    """One JSON object on standard output."""
-    click.echo(dump_json(value).decode())
 
 
 def show(blocks: Iterable[Block]) -> None:

@@ -139,12 +139,10 @@ def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
     if network.cluster is None:
         raise InputError("a model's times need a cluster", "choose one, such as dgx-h100")
     if typed := given.spellings((*GIVEN_COSTS, "message", "offload")):
-        raise InputError(
-            f"{', '.join(typed)} would have no effect beside a model, whose stages have costs", "leave it out"
-        )
-    return replace(request.costs, costs=price_of(trained, read_machine(network.cluster))), replace(
-        network, cluster=None
-    )
+        what = f"{', '.join(typed)} would have no effect beside a model, whose stages have costs"
+        raise InputError(what, "leave it out")
+    costs = replace(request.costs, costs=price_of(trained, read_machine(network.cluster)))
+    return costs, replace(network, cluster=None)
 
 
 def _texts(declared: Option, value: Any) -> Any:
@@ -172,18 +170,15 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         if source in left:
             continue
         try:
-            if source in stated and not typed:
-                title, run = (
-                    f"{stated[source].title} (times of {Path(source).name})",
-                    show_stated(source, stated[source]),
-                )
+            if (own := stated.get(source)) and not typed:
+                title, run = f"{own.title} (times of {Path(source).name})", show_stated(source, own)
             else:
                 title, run = _simulate(source, shape, costs, network, taken)
+                title = f"{own.title} (order of {Path(source).name})" if own else title
         except PpsimError as error:
             left[source] = error
             continue
-        order = f"{stated[source].title} (order of {Path(source).name})" if source in stated and typed else title
-        runs.append((order, run))
+        runs.append((title, run))
         schedules = [run.timeline.schedule for _, run in runs]
         _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
     if not runs:

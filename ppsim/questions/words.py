@@ -90,6 +90,11 @@ def title_of(schedule: Schedule) -> str:
         return schedule.name
 
 
+def title_with_chunks(schedule: Schedule) -> str:
+    """The same, with the stages of a device where there are several."""
+    return title_of(schedule) + (f" (V={schedule.n_chunks})" if schedule.n_chunks > 1 else "")
+
+
 def counted(number: int, noun: str) -> str:
     """A number and its noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"

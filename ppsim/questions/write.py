@@ -119,12 +119,6 @@ def document_writers(
     return [(target, partial(save, complete(each, suffix), target, suffix)) for each, target, suffix in styled]
 
 
-def write_files(writers: Writers) -> None:
-    """Write every target by its function; where one cannot be written, none takes its place."""
-    with write_with(writers):
-        pass
-
-
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
     """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""

@@ -20,7 +20,7 @@ from ppsim.questions.blocks import Line
 from ppsim.questions.build import build_costs, build_schedule
 from ppsim.questions.groups import CostOptions, ShapeOptions
 from ppsim.questions.partition import partition
-from ppsim.questions.partition_problem import Asked, hold, make_problem
+from ppsim.questions.partition_problem import Asked
 from ppsim.questions.trained import Trained, TrainedOptions
 from ppsim.search.splits.partition import Partition
 from ppsim.search.splits.splits import layers_in, list_ends
@@ -129,9 +129,9 @@ def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp
     model = Trained(model_file(tmp_path, more), TrainedOptions())
     costs = CostOptions(t_head=0.0 if more else 1.5)
     asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB")
-    problem = make_problem(asked, schedule := build_schedule(name, shape))
+    problem = asked.make_problem(schedule := build_schedule(name, shape))
     ends = list_ends(6, schedule.n_stages, 0)[:, ::5]
-    held = [hold(asked, schedule, build_layout(list(layers_in(x, 6)), 2)).peak.max() for x in ends.T]
+    held = [asked.hold(schedule, build_layout(list(layers_in(x, 6)), 2)).peak.max() for x in ends.T]
     bounds = problem.peaks(ends)
     assert (bounds <= held).all()
     assert (bounds > 0.5 * np.array(held)).all()

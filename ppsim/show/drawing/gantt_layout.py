@@ -305,7 +305,8 @@ def raster(
     ``devices`` exceed ``rows``, a row is the mean of several. The grey of bubbles ends at ``makespan``, the columns at
     ``span``.
     """
-    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in _fills(palette)]
+    fills = zip(palette.colours, palette.lines, strict=True)
+    flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in fills]
     grey = _rgb(palette.bubble)
     colours = (np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - grey)[cells.colour]
     colours *= np.where(cells.lit, 1.0, DIMMED)[:, None]
@@ -330,10 +331,6 @@ def raster(
             change += np.bincount(at + 1, late, rows * width)
         np.cumsum(change.reshape(rows, width), axis=1, out=image[:, :, channel])
     return np.clip(np.rint(image[:, :columns] + 255.0), 0, 255).astype(np.uint8)
-
-
-def _fills(palette: Palette) -> zip[tuple[str, str]]:
-    return zip(palette.colours, palette.lines, strict=True)
 
 
 def _rgb(colour: str) -> Floats:
