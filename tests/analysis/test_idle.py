@@ -282,10 +282,12 @@ def test_an_execution_with_messages_is_explained_too(mode):
 
 
 def test_a_device_in_a_blocking_send_waits_for_the_message():
-    """Without host costs no idle time is the host's, in whatever mode sends and receives run."""
+    """Without host costs no idle time is the host's, in whatever mode sends and receives run; no segment is empty."""
     schedule = generate("1f1b", devices=4, microbatches=8)
     run = execute(lower(schedule), costs_for(schedule), Network("blocking", alpha=0.5))
-    assert "host" not in explain_execution(run).by_cause
+    idle = explain_execution(run)
+    assert "host" not in idle.by_cause
+    assert (idle.end > idle.start).all()
 
 
 def test_gathering_parameters_is_a_collective():

@@ -45,6 +45,13 @@ def test_a_shared_card_has_a_row_for_each_direction_that_carries_messages():
     np.testing.assert_allclose(use.mean[6:], 8 * 2.0 / 4.0 / execution.makespan)
 
 
+def test_messages_of_no_bytes_leave_a_link_without_a_share_of_its_bandwidth():
+    """What takes a latency alone would be no use at all; so all use is time on the way."""
+    execution = executed(Network("overlap", alpha=0.5, beta=4.0, message=2.0))
+    execution.messages.size[::2] = 0.0
+    assert not link_use(execution).of_bandwidth
+
+
 def test_the_least_used_links_are_one_row_of_their_mean():
     execution = executed(Network("overlap", alpha=np.where(np.arange(6) == 2, 0.9, 0.1) + np.zeros((6, 6))), 6)
     whole, use = link_use(execution), link_use(execution, most_links=3)

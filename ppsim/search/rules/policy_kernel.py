@@ -142,7 +142,7 @@ def write(orders: Orders, policy: Policy) -> bool:
             continue
         kind = code // stages
         stage = code - kind * stages
-        if policy.filled[device] > 0 and policy.waiting[1, device] < policy.waiting[0, device]:
+        if policy.waiting[1, device] < policy.waiting[0, device]:
             policy.idle[device] += now - policy.busy[device]
         end = now + orders.time[code]
         policy.busy[device] = policy.wake[device] = end

@@ -201,7 +201,7 @@ class Machine:
 
     def nodes_of(self, ranks: Any) -> NDArray[np.int64]:
         """Return the node of each rank."""
-        if not self.uneven:
+        if not self.kinds:
             return np.asarray(ranks) // self.per_node
         sizes = [size for kind in self.kinds for size in [kind.machine.per_node] * (kind.gpus // kind.machine.per_node)]
         return np.searchsorted(np.cumsum(sizes), ranks, "right")

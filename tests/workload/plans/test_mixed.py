@@ -328,6 +328,7 @@ def test_kinds_of_nodes_may_have_unequal_sizes(tmp_path):
     (tmp_path / "uneven.toml").write_text(UNEVEN)
     uneven = read_machine(str(tmp_path / "uneven.toml"))
     assert (uneven.per_node, uneven.gpus, [kind.gpus for kind in uneven.kinds]) == (4, 8, [4, 4])
+    assert (uneven.uneven, TWO.uneven) == (True, False)
     assert uneven.nodes_of(range(8)).tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
     assert uneven.reversed.nodes_of(range(8)).tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
     (tmp_path / "even.toml").write_text(HEAD + FAST + SLOW)

@@ -149,6 +149,8 @@ def test_what_no_run_was_seen_of_is_named():
     two = Nearby(found.published, runs(0.1, gpu=read_gpu("b200")))
     assert unseen(two, setting(), False) == []
     assert unseen(found, setting(software="torchtitan"), False) == ["the software torchtitan"]
+    both = Nearby(found.published, runs(0.1, gpu=read_gpu("mi300x")))
+    assert unseen(both, setting(), True) == ["a mixture of experts on hopper chips"]
     said = unseen(found, setting(gpu=read_gpu("mi300x")), True)
     assert said == ["the GPU mi300x", "a mixture of experts on cdna3 chips"]
 
