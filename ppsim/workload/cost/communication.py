@@ -40,6 +40,14 @@ class Group:
         apart = self.jump * max(1, machine.per_node // self.jump) if self.run else self.stride * self.per_node(machine)
         return max(1, apart // machine.per_node)
 
+    def saved(self, machine: Machine, summed: bool) -> float:
+        """Return how many times as much a ring's gather and scatter send between nodes as a sum does.
+
+        NCCL adds up along trees: of two nodes each sends every byte to the other once. With more nodes, each in the
+        middle of one of two trees, it is as much as a ring sends (Sanders, Speck and Traeff, 2009; NCCL 2.4).
+        """
+        return 2 * (self.size - 1) / self.size if summed and self.size == 2 * self.per_node(machine) else 1.0
+
 
 def group_of(parallel: Parallel, kind: str) -> Group:
     """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp.
@@ -65,11 +73,13 @@ def group_of(parallel: Parallel, kind: str) -> Group:
     return Group(p.pp, each if apart else each * p.dp)
 
 
-def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: float, calls: float = 1.0) -> float:
+def gather_seconds(
+    machine: Machine, found: Efficiency, group: Group, bytes_: float, calls: float = 1.0, summed: bool = False
+) -> float:
     """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many bytes a rank.
 
     Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's tree for gathers,
-    PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come.
+    PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come. ``summed``: they are half of a sum.
     """
     n = group.size
     if n == 1:
@@ -79,7 +89,8 @@ def gather_seconds(machine: Machine, found: Efficiency, group: Group, bytes_: fl
     steps = found.software.collective_us * 1e-6 * (inside - 1)
     if crosses:
         nodes, step = n / inside, group.step(machine)
-        rate = min(rate, machine.between * found.curve.between * inside / machine.crowding(nodes, step))
+        far = group.saved(machine, summed) * machine.between * found.curve.between * inside
+        rate = min(rate, far / machine.crowding(nodes, step))
         steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
     return bytes_ * (n - 1) / n / rate + calls * steps
 

@@ -254,10 +254,9 @@ def _layer(
     """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
-    gather, keys = (
-        gather_seconds(machine, found, group_of(parallel, kind), whole)
-        for kind, whole in zip(("tp", "cp"), gathered_bytes(model, parallel, layer), strict=True)
-    )
+    whole, kept = gathered_bytes(model, parallel, layer)
+    gather = gather_seconds(machine, found, group_of(parallel, "tp"), whole, summed=not parallel.sequence_parallel)
+    keys = gather_seconds(machine, found, group_of(parallel, "cp"), kept)
     waits = tensor_waits(operators.names, times, gather, parallel)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":

@@ -29,9 +29,9 @@ def reduction_seconds(
         for count in set(split[row].tolist()) - {0.0}:
             here = split[row] == count
             calls = float(layers[here].max()) if p.zero == 3 else max(count / max(BUCKET, 1e6 * group.size), 1.0)
-            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes, calls)
+            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes, calls, p.zero == 0)
             item = p.gradient_bytes if p.zero == 0 else ITEM
-            gather[here] += gather_seconds(machine, found, group, count * item, calls)
+            gather[here] += gather_seconds(machine, found, group, count * item, calls, p.zero == 0)
     return reduction, gather
 
 

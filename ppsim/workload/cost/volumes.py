@@ -48,7 +48,8 @@ def sent_bytes(
     scattered, gathered = (p.microbatches if p.zero >= 2 else 1), (2 * p.microbatches if p.zero == 3 else 1)
     of_weight = scattered * p.gradient_bytes + gathered * (p.gradient_bytes if p.zero == 0 else ITEM)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        found["dp"] += _ring(machine, joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight)
+        group, bytes_ = joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight
+        found["dp"] += _ring(machine, group, bytes_, p.zero == 0)
     found["pp"] += _messages(machine, p, schedule) * message_bytes(model, p)
     return found
 
@@ -59,18 +60,18 @@ def _layer_bytes(model: Model, machine: Machine, parallel: Parallel, layer: Laye
     names = layer_operators(model, p, layer).names
     blocks = sum(makes in names for _, makes in BLOCKS)
     gathers = blocks * ((5 if p.sequence_parallel else 4) + 2 * again)  # F 2, I 2, W 1, or sums of two each in F and W
-    found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole)}
+    found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
     found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
     if layer.mlp == "experts":
         found["ep"] = (4 + 2 * again) * np.array(exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p)))
     return found
 
 
-def _ring(machine: Machine, group: Group, bytes_: float) -> Floats:
+def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -> Floats:
     """What each rank sends of a gather, on average: of a node's ranks one sends to the next node."""
     n, inside = group.size, group.per_node(machine)
     far = 1 / inside if inside < n else 0.0
-    return bytes_ * (n - 1) / n * np.array([1 - far, far])
+    return bytes_ * (n - 1) / n * np.array([1 - far, far / group.saved(machine, summed)])
 
 
 def _messages(machine: Machine, parallel: Parallel, schedule: Schedule) -> Floats:

@@ -65,6 +65,19 @@ def test_an_all_gather_is_a_ring_of_n_minus_one_parts(group, inside, rate):
     assert gather_seconds(H100, HALF, group, 1e9) == pytest.approx(expected)
 
 
+def test_a_sum_of_two_nodes_crosses_once():
+    """A tree's halves send all bytes once to the other node, a ring's 2 (n - 1)/n times, as with a third node."""
+    slow = with_links(nics_per_node=8, nic_gb_per_s=10.0)
+    for group, expected in ((Group(16, 1), 1 / 2), (Group(2, 8), 1 / 2), (Group(24, 1), 23 / 24)):
+        width = 10 * GB * group.per_node(slow)
+        assert gather_seconds(slow, FULL, group, 1e12, summed=True) == pytest.approx(1e12 * expected / width, rel=1e-3)
+    inside = [gather_seconds(H100, FULL, Group(8, 1), 1e9, summed=summed) for summed in (True, False)]
+    assert inside[0] == inside[1]
+    whole = gather_seconds(H100, FULL, Group(16, 1), 8192 * 4096 * 2, summed=True)
+    waits = waits_of_a_layer(LLAMA, replace(ALONE, tp=16, sequence_parallel=False))
+    assert waits == pytest.approx(8 * whole)  # two sums forward and two backward
+
+
 def test_an_all_to_all_sends_a_part_to_each_rank_and_both_links_work_at_once():
     assert exchange_seconds(H100, FULL, Group(1, 1), 1e9) == 0
     assert exchange_seconds(H100, FULL, Group(8, 1), 1e9) == pytest.approx(1e9 * 7 / 8 / (450 * GB) + 5e-6)

@@ -53,10 +53,11 @@ def test_messages_go_both_ways_over_every_stage_boundary(name, vp):
 @pytest.mark.parametrize(("zero", "of_weight"), [(0, 4 + 4), (1, 4 + 2), (2, 3 * 4 + 2), (3, 3 * 4 + 6 * 2)])
 def test_replicas_scatter_gradients_and_gather_weights(zero, of_weight):
     """Once a step, or for every one of three microbatches as ZeRO-2 scatters and ZeRO-3 gathers twice."""
-    p = Parallel(dp=16, zero=zero, microbatches=3)
-    weights = parameters_of_stages(DENSE, p, contents_of(DENSE, p, None)).sum()
-    total = weights * of_weight * 15 / 16
-    assert sent(DENSE, p)["dp"] == pytest.approx([total * 7 / 8, total / 8])
+    for nodes, crosses in ((2, 8 / 15 if zero == 0 else 1), (3, 1)):  # all of a sum crosses once between two nodes
+        p = Parallel(dp=8 * nodes, zero=zero, microbatches=3)
+        weights = parameters_of_stages(DENSE, p, contents_of(DENSE, p, None)).sum()
+        total = weights * of_weight * (1 - 1 / p.dp)
+        assert sent(DENSE, p)["dp"] == pytest.approx([total * 7 / 8, total / 8 * crosses])
 
 
 @pytest.mark.parametrize("ep", [2, 8])
