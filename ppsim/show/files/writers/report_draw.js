@@ -22,7 +22,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const right = narrow ? part ? 130 : 54 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
   const plotWidth = Math.max(80, width - left - right);
   const panels = [];
-  let top = folded ? 24 : 8;
+  let top = folded ? 24 : 16;
   for (const timeline of TIMELINES) {
     if (several) top += panels.length ? 42 : 24;
     const height = row * timeline.devices;

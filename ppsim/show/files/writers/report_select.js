@@ -38,7 +38,7 @@ function clearSelection() {
   showSums();
 }
 
-/** The selected range in the chart: its rows marked, and its length above them. */
+/** The selected range in the chart: its rows marked, and its length above the first of its panel. */
 function selectionMarks(geometry, theme) {
   if (!view.selected) return '';
   const { from, to, rows } = view.selected;
@@ -49,7 +49,7 @@ function selectionMarks(geometry, theme) {
   const parts = geometry.panels.map(({ top, row }, i) => {
     if (!rows[i]) return '';
     const [first, stop] = rows[i];
-    ruler ||= text(left + wide / 2, Math.max(11, top + first * row - 3), 12, theme.ink, timed(to - from), CENTRED + halo(theme));
+    ruler ||= text(left + wide / 2, top - 4, 12, theme.ink, timed(to - from), CENTRED + halo(theme));
     return `<rect class="selected" x="${left}" y="${top + first * row}" width="${wide}" height="${(stop - first) * row}"`
       + ` fill="${colour}" fill-opacity="0.12" stroke="${colour}"/>`;
   });
