@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ppsim.base.atomic_file import open_atomically
 from ppsim.cli._command import Question
+from ppsim.cli._progress import progress_bar
+from ppsim.errors import InputError
 from ppsim.questions.build import build_costs
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions
@@ -48,9 +51,6 @@ class GalleryRequest(Request):
 
 
 def _draw(ctx: click.Context, asked: GalleryRequest) -> None:
-    from ppsim.base.atomic_file import open_atomically
-    from ppsim.cli._progress import progress_bar
-    from ppsim.errors import InputError
     from ppsim.schedules import families
     from ppsim.show.files.document import save
 
@@ -85,8 +85,6 @@ def _draw(ctx: click.Context, asked: GalleryRequest) -> None:
 
 def _place_in(folder: Path, name: str) -> str:
     """Return the path of a file of the gallery (InputError: a link is there, which leads elsewhere)."""
-    from ppsim.errors import InputError
-
     path = folder / name
     if path.is_symlink():
         raise InputError(f"'{path}' is a link, and a gallery writes in its own folder only", "remove it")

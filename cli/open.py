@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import click
 
+from ppsim.base.source import read_bytes
 from ppsim.cli._command import Question
+from ppsim.errors import InputError
 from ppsim.questions.options import Request, flag, option
 
 PAGES = (".html", ".svg", ".png", ".pdf")
@@ -32,10 +35,6 @@ class OpenRequest(Request):
 
 def _open(ctx: click.Context, asked: OpenRequest) -> None:
     import webbrowser
-    from pathlib import Path
-
-    from ppsim.base.source import read_bytes
-    from ppsim.errors import InputError
 
     def show(address: str) -> None:
         click.echo(address)

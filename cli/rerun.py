@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
 import click
 
+from ppsim.base.text import quote, shorten
 from ppsim.cli._command import Question
+from ppsim.errors import InputError
 from ppsim.questions.options import Request, common, flag, option
+from ppsim.version import VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +39,9 @@ class RerunRequest(Request):
 
 
 def _rerun(ctx: click.Context, asked: RerunRequest) -> None:
-    import shlex
-
-    from ppsim.base.text import quote, shorten
     from ppsim.cli import group
     from ppsim.cli._door import admit, by_hand, shell_line
-    from ppsim.errors import InputError
     from ppsim.show.files.provenance import read_inputs
-    from ppsim.version import VERSION
 
     file, inputs = asked.file, read_inputs(asked.file)
     try:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import click
 
 from ppsim.cli._command import Question
+from ppsim.errors import InputError, MissingDependency
 from ppsim.questions.options import Request, common, flag
 
 LOCAL = "127.0.0.1"
@@ -57,7 +58,6 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
 
     from ppsim.base import notes
     from ppsim.base.interruptible import run_interruptibly
-    from ppsim.errors import InputError, MissingDependency
     from ppsim.questions.view import load_kernels, plan_request, tell, view
     from ppsim.questions.view_model import Planner, library_names
     from ppsim.schedules import families
@@ -84,7 +84,8 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         models, clusters = library_names()
         page = live_page(shown_first, first, names, searched, models, clusters, watches=bool(watched))
         try:
-            listening = socket.create_server((host, port), family=_family(host), reuse_port=False)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listening = socket.create_server((host, port), family=family, reuse_port=False)
         except OSError as error:
             reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
             hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
@@ -138,12 +139,6 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _family(host: str) -> int:
-    import socket
-
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 command = Question(ServeRequest, _serve)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
@@ -13,6 +13,7 @@ from ppsim.base.atomic_file import rehearse
 from ppsim.base.notes import progress
 from ppsim.base.signals import orderly_end
 from ppsim.errors import InputError
+from ppsim.inputs.profile.profile import Profile, Workload, write
 from ppsim.questions.ask import ask
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions
@@ -24,9 +25,6 @@ from ppsim.questions.workload import WorkloadOptions, explain_module, module_opt
 from ppsim.questions.write import Writers, command_line
 from ppsim.real.calibration.machine import device_for
 from ppsim.real.calibration.user_module import find_module
-
-if TYPE_CHECKING:
-    from ppsim.inputs.profile.profile import Profile
 
 LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 
@@ -147,13 +145,10 @@ class Calibration(ShownProfile):
 
     def writers(self, output: ProfileOutput) -> Writers:
         """Each file asked for: the profile, TOML."""
-        from ppsim.inputs.profile.profile import write
-
         return [(target, partial(write, self.profile, target)) for target in output.output]
 
 
 def _measure(request: CalibrateRequest, command: str) -> Profile | None:
-    from ppsim.inputs.profile.profile import Workload
     from ppsim.real.calibration.calibrate import CalibrationPlan, calibrate
     from ppsim.real.calibration.links import launched
     from ppsim.real.calibration.p2p import sizes_up_to

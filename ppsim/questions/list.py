@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.notes import note
 from ppsim.base.numbers import format_number
+from ppsim.base.source import read_text
 from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.simple.columns import shape_of
@@ -235,7 +236,6 @@ def card_of(name: str) -> dict[str, Any]:
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
     """
-    from ppsim.base.source import read_text
     from ppsim.engine.detailed import cluster as clusters
     from ppsim.workload.hardware.hardware import SCHEMA, gpus, machines, read_cluster, read_gpu, read_machine
     from ppsim.workload.model.model import library

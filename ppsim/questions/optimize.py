@@ -10,6 +10,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
+import numpy as np
 
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
@@ -390,8 +391,6 @@ class Step:
 
 def film(document: Document, steps: Sequence[Step], found: Outcome, lead: str) -> Document:
     """Add the best orders of a search on its last placement; the document as it is where there is one only."""
-    import numpy as np
-
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.show.files.document import Story
 

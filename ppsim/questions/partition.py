@@ -16,6 +16,7 @@ from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.units import format_size
+from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -258,7 +259,6 @@ class Partitioned(Answer[PartitionRequest]):
 
     def to_json(self) -> dict[str, Any]:
         """The object of schema ``ppsim.partition/1``."""
-        from ppsim.engine.simple.columns import size_object
         from ppsim.workload.layout.flags import flags_of
 
         schedule, found, busy = self.schedule, self.found, self._busy

@@ -17,6 +17,7 @@ from ppsim.base.numbers import format_number, format_share
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
+from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.against import Against, compare_runs
 from ppsim.questions.answer import Answer
@@ -502,7 +503,6 @@ class Plans(Answer[PlanRequest]):
 
     def _ranks(self) -> Iterator[Block]:
         """Where the best plan's ranks lie and which links its groups use."""
-        from ppsim.core.schedule import place
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
         machine, parallel, layout = self._best_built

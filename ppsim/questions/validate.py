@@ -21,7 +21,7 @@ from ppsim.questions.groups import FaceOptions, OutputOptions, SeveralSchedules,
 from ppsim.questions.options import Request, common, flag, flatten, group, option
 from ppsim.questions.stated import read_named_run, unit_option
 from ppsim.questions.types import COUNT, Share
-from ppsim.questions.validation_text import detail_lines, job_lines, verdict_line
+from ppsim.questions.validation_text import detail_lines, job_lines, picker_of, verdict_line
 from ppsim.questions.words import title_of
 from ppsim.questions.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.questions.write import Writers, command_line, find_targets
@@ -276,7 +276,6 @@ class Validated(Answer[ValidateRequest]):
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured."""
-        from ppsim.questions.validation_text import picker_of
         from ppsim.real.validation.overlay import names_of, save_overlay
         from ppsim.show.files.document import style_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from ppsim.base.deadline import check_time
-from ppsim.core.costs import Costs
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
@@ -25,7 +25,7 @@ from ppsim.questions.stated import Stated, read_stated
 from ppsim.questions.view_model import ModelOptions, PlanPageRequest, price_of
 from ppsim.questions.words import title_of
 from ppsim.questions.write import inputs_of
-from ppsim.schedules import family_of, reads_ops, split_chunks
+from ppsim.schedules import family_of, generate, reads_ops, split_chunks
 from ppsim.show.files.document import Document, Story
 from ppsim.show.server.app import DROPPED
 from ppsim.version import VERSION
@@ -104,9 +104,7 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
 
 def load_kernels() -> None:
     """Load the machine code of what every step may need, for which somebody's hundredth change would wait otherwise."""
-    from ppsim.core.costs import costs_for
     from ppsim.engine.simple import longest_path
-    from ppsim.schedules import generate
     from ppsim.search.rules import fill
 
     for name in ("1f1b", "bpipe"):
