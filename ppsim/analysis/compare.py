@@ -33,7 +33,10 @@ class Row:
     @property
     def measured(self) -> tuple[Metrics, Timeline] | None:
         """Its numbers and times; None where it does not apply."""
-        return (self.metrics, self.timeline) if self.metrics and self.timeline else None
+        if not self.metrics:
+            return None
+        assert self.timeline, "what is measured has times"
+        return self.metrics, self.timeline
 
     @property
     def peak(self) -> float:

@@ -142,15 +142,13 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
             if line.wanted[device]:
                 if not make_room(line, device, F):
                     return False
-                if device > 0:
-                    fill(line, device, F, greedy)
+                fill(line, device, F, greedy)
                 run(line, device, F)
         for device in range(devices - 1, -1, -1):
             # An F is there: the last device runs one each round, and none has run fewer than the one after it.
             if not make_room(line, device, I):
                 return False
-            if device < devices - 1:
-                fill(line, device, I, greedy)
+            fill(line, device, I, greedy)
             if device == 0 and line.done[F, device] == microbatches:
                 while line.done[W, device] < line.done[I, device]:
                     run(line, device, W)

@@ -13,7 +13,7 @@ import pytest
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind, pack
-from ppsim.core.schedule import place
+from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import Bounds, bound_problem
@@ -244,6 +244,20 @@ def test_ctrl_c_while_an_order_is_searched_for_ends_it(monkeypatch):
     found = copies.search_copies(problem, seeds, seed=0, time_limit=60.0, bound=0.0, report=lambda best: None)
     assert found is not None
     assert len(searched) == 1
+
+
+def test_a_copy_starts_as_its_op_ends_and_an_op_as_its_copy_does():
+    """One place for two stages: F and its copy of 5, all of the other stage, the copy back of 6, I and W."""
+    pytest.importorskip("ortools")
+    copies = {Kind.OFFLOAD: np.full(2, 5.0), Kind.RELOAD: np.full(2, 6.0)}
+    costs = Costs(np.repeat([[2.0], [7], [3], [4]], 2, axis=1), others=copies)
+    problem = Problem(place("loop", 1, 2), 1, costs, 1.0, 1.0, "makespan", offload=True)
+    ops = [
+        pack(s, 0) | kind for s, kind in ((0, Kind.F), (1, Kind.F), (1, Kind.I), (1, Kind.W), (0, Kind.I), (0, Kind.W))
+    ]
+    known = next(fit_order(problem, Schedule.from_queues("", problem.placement, 1, [np.array(ops)])))
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
+    assert (proof.bound, proof.solution.makespan) == pytest.approx((2 + 5 + 9 + 6 + 7,) * 2)
 
 
 @pytest.mark.parametrize(("chunks", "makespan"), [(1, 3 * 2 + 3 * 3 + 4 * 1 + 4), (2, 6 * 2 + 6 * 3 + 10 * 1 + 4)])

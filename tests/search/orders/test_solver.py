@@ -15,6 +15,7 @@ from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.errors import Deadlock, MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem
+from ppsim.search.orders import optimize as optimize_module
 from ppsim.search.orders import solver
 from ppsim.search.orders.engine import search
 from ppsim.search.orders.optimize import optimize
@@ -329,3 +330,11 @@ def test_what_takes_no_time_needs_no_solver(monkeypatch):
     monkeypatch.setattr(solver, "solve", lambda *_, **__: pytest.fail("the solver is called"))
     found = optimize([asked], [[]], time_limit=5)
     assert (found.value, found.bound, found.status) == (0, 0, "optimal")
+
+
+def test_what_misses_its_bound_by_rounding_needs_no_solver(monkeypatch):
+    monkeypatch.setattr(solver, "solve", lambda *_, **__: pytest.fail("the solver is called"))
+    least = 12 * (1 - ROUNDING / 2)
+    monkeypatch.setattr(optimize_module, "bound_problem", lambda asked: Bounds(least, least))
+    found = optimize([problem(1, 4, (1, 1, 1))], [[]], time_limit=5)
+    assert (found.value, found.bound, found.status) == (12, least, "optimal")
