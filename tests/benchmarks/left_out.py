@@ -1,6 +1,6 @@
 """How far predictions are from runs that the fit has not seen: each software, GPU, model and layout left out in turn.
 
-python -m tests.benchmarks.left_out TABLE... [--by software] [--rows]
+python -m tests.benchmarks.left_out TABLE... [--by software] [--rows] [--pairs]
 
 All numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the same slopes, its
 settings are predicted with that, and corrected by the runs of the others alone. ``any anchor`` adds one run of the same
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, alike
 from ppsim.workload.plans.published import anchors_of
 from tests.benchmarks.fit_efficiency import (
@@ -136,20 +137,50 @@ def cells(errors: Floats) -> str:
     return f"{mean(sizes.tolist()) * 100:.1f} / {median(sizes.tolist()) * 100:.1f} %"
 
 
-def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
-    """Return how many pairs of one job are more than 5 % apart, the share ranked right, and the mean regret."""
+def jobs_of(cases: Sequence[Case]) -> list[list[int]]:
+    """List the numbers of the cases of each job."""
     jobs: dict[Any, list[int]] = {}
     for number, case in enumerate(cases):
         p, by = case.setup.parallel, (case.software, str(case.rows[0].get("release")))
         jobs.setdefault((case.setup.model, case.setup.machine.name, p.gpus, p.gbs, p.precision, by), []).append(number)
+    return [job for job in jobs.values() if len(job) > 1]
+
+
+def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
+    """Return how many pairs of one job are more than 5 % apart, the share ranked right, and the mean regret."""
     measured = np.log([case.measured for case in cases])
     predicted, right, regret = measured + errors, [], []
-    for job in (job for job in jobs.values() if len(job) > 1):
+    for job in jobs_of(cases):
         regret.append(math.exp(measured[min(job, key=lambda i: predicted[i])] - measured[job].min()) - 1)
         for one, two in combinations(job, 2):
             apart = measured[one] - measured[two]
             right += [int(apart * (predicted[one] - predicted[two]) > 0)] if abs(apart) > math.log(1.05) else []
     return len(right), mean(right or [1]), mean(regret or [0])
+
+
+def pairs(cases: Sequence[Case], errors: Floats) -> list[str]:
+    """Write ranked pairs by software and what differs: how many, ranked wrong, mean and size of second over first."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for one, two in (pair for job in jobs_of(cases) for pair in combinations(job, 2)):
+        first, second = sorted((cases[one].setup.parallel, cases[two].setup.parallel), key=sizes_of)
+        if first is cases[two].setup.parallel:
+            one, two = two, one
+        apart = math.log(cases[two].measured / cases[one].measured)
+        if abs(apart) > math.log(1.05):
+            names = [f.name for f in fields(first) if getattr(first, f.name) != getattr(second, f.name)]
+            name = " ".join([cases[one].software, *(n for n in names if n not in ("dp", "microbatches"))])
+            groups.setdefault(name, []).append((apart, float(errors[two] - errors[one])))
+    lines = []
+    for name, found in sorted(groups.items(), key=lambda group: -len(group[1])):
+        off = [error for _, error in found]
+        wrong = sum(apart * (apart + error) <= 0 for apart, error in found)
+        lines.append(f"{name}: {len(found)}, wrong {wrong}, {mean(off):+.1%}, {mean(map(abs, off)):.1%}")
+    return lines
+
+
+def sizes_of(parallel: Parallel) -> tuple[int, ...]:
+    """Return the sizes that order a pair."""
+    return parallel.tp, parallel.cp, parallel.ep, parallel.pp, parallel.vp, parallel.mbs
 
 
 def line(name: str, left: Left, cases: Sequence[Case]) -> str:
@@ -223,11 +254,15 @@ def main() -> None:
     parser.add_argument("tables", nargs="+")
     parser.add_argument("--by", choices=FOLDS, help="print each group of this kind")
     parser.add_argument("--rows", action="store_true", help="with --by: print each case too")
+    parser.add_argument("--pairs", action="store_true", help="print how pairs of a job are ranked, by what differs")
     parser.add_argument("--rounds", type=int, default=0, help="of fitting to all first")
     arguments = parser.parse_args()
     cases = thinned(read_all(arguments.tables))
     numbers = fit(cases, USUAL, arguments.rounds)[0] if arguments.rounds else fitted()
     linear, runs = linearize(cases, numbers), runs_of(cases)
+    if arguments.pairs:
+        print("\n".join(pairs(cases, linear.errors)))
+        return
     if not arguments.by:
         print("\n".join(tables(cases, linear, runs)))
         return
