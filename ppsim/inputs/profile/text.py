@@ -40,7 +40,9 @@ class Differences:
 
 def summary(profile: Profile) -> dict[str, Any]:
     """Summarise a profile in ms: ops of its own stage, their split, the message."""
-    own = {op.kind: op for op in _own_stage(profile)}
+    layers = profile.model.layers if profile.model else None
+    whole = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
+    own = {op.kind: op for op in whole if op.cache != "warm"}
     result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
     if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
         result["split_over_full"] = (own["I"].median_ms + own["W"].median_ms) / own["B"].median_ms
@@ -154,28 +156,18 @@ def _ratio(before: float, after: float) -> float:
     return after / before if before else 1.0 if after == 0 else math.inf
 
 
-def _own_stage(profile: Profile) -> list[OpTime]:
-    layers = profile.model.layers if profile.model else None
-    found = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
-    return [op for op in found if op.cache != "warm"]
-
-
 def _settings(profile: Profile) -> dict[str, Any]:
     return asdict(profile.provenance) | (asdict(profile.model) if profile.model else {})
 
 
 def _times(profile: Profile) -> dict[str, OpTime | Message]:
     ops: dict[str, OpTime | Message] = {_op_name(op): op for op in profile.op}
-    return ops | {_message_name(m): m for m in profile.message}
+    return ops | {f"{m.link} {m.pattern} {_size(m.bytes)}": m for m in profile.message}
 
 
 def _op_name(op: OpTime) -> str:
     part = {"layers": f"{op.layers} layer{'s' * (op.layers != 1)}", "stage": f"stage {op.stage}"}.get(op.part, op.part)
     return f"{part} {op.kind}, {op.cache}" + ", as a graph" * (op.launch == "graph")
-
-
-def _message_name(message: Message) -> str:
-    return f"{message.link} {message.pattern} {_size(message.bytes)}"
 
 
 def _size(size: int) -> str:

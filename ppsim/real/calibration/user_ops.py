@@ -33,8 +33,11 @@ def measure_stages(
         for number in range(stages):
             where = f"{of}, stage {number}"
             made = make_stage(of, number, stages, device)
-            if number:
-                _check_chain(sent, made.example, where, number)
+            takes = made.example
+            if number and (sent.shape, sent.dtype) != (takes.shape, takes.dtype):
+                raise InputError(
+                    f"{where}: takes {_shape(takes)}, and stage {number - 1} returns {_shape(sent)}", CHAIN
+                )
             with outside_code(of.path, f"stage {number}"), gathered(made.ops):
                 sent = _check_gradients(made, number, stages, where)
                 sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
@@ -43,11 +46,6 @@ def measure_stages(
                 (found,) = collect([(f"stage {number}", run)], repeats, warm_up, tick)
                 times += [op_time("stage", kind, 0, each, stage=number) for kind, each in found.items()]
     return times, sizes
-
-
-def _check_chain(sent: Any, example: Any, where: str, number: int) -> None:
-    if (sent.shape, sent.dtype) != (example.shape, example.dtype):
-        raise InputError(f"{where}: takes {_shape(example)}, and stage {number - 1} returns {_shape(sent)}", CHAIN)
 
 
 def _shape(tensor: Any) -> str:
