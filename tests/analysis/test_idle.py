@@ -277,7 +277,6 @@ def test_an_execution_with_messages_is_explained_too(mode):
     run = execute(lower(schedule, batch=mode == "batched"), costs_for(schedule), Network(mode, alpha=0.5, host=host))
     idle = explain_execution(run)
     np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(run.compute).idle, rtol=0, atol=1e-9)
-    assert (idle.end > idle.start).all()
     assert idle.by_cause["host"] > 0
     assert idle.by_cause["message"] > 0
 
@@ -296,10 +295,8 @@ def test_gathering_parameters_is_a_collective():
     schedule = generate("1f1b", devices=4, microbatches=8)
     network = Network("overlap", collectives=Collectives(unshard=2.0))
     run = execute(lower(schedule, unshard=1), costs_for(schedule), network)
-    found = explain_execution(run)
-    assert found.by_cause["collective"] >= 2.0
-    assert (found.end > found.start).all()
-    assert "host" not in found.by_cause
+    assert explain_execution(run).by_cause["collective"] >= 2.0
+    assert "host" not in explain_execution(run).by_cause
 
 
 @pytest.mark.slow

@@ -68,11 +68,3 @@ def test_nothing_is_in_use_where_messages_take_no_time():
     use = link_use(executed(Network("overlap")))
     assert len(use) == 0
     assert mean_in_columns(use.curve, 1.0, 3).shape == (0, 3)
-
-
-def test_where_some_messages_have_no_size_use_is_by_time():
-    """Only two of three boundaries say how much they carry."""
-    execution = executed(Network("overlap", alpha=0.5, beta=4.0, message=np.array([4.0, 0.0, 4.0])))
-    use = link_use(execution)
-    assert not use.of_bandwidth
-    np.testing.assert_allclose(use.mean[use.devices.index((1, 2))], 8 * 0.5 / execution.makespan)
