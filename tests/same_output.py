@@ -54,10 +54,11 @@ def run_lines(lines: list[list[str]]) -> list[Any]:
 def run_in(checkout: Path, lines: list[list[str]]) -> list[Any]:
     """Run them with the code of a checkout."""
     code = f"import json, sys; sys.path.append({str(ROOT)!r}); from tests.same_output import run_lines as run\n"
+    code += f"import ppsim; assert ppsim.__file__ == {str(checkout / 'ppsim' / '__init__.py')!r}, ppsim.__file__\n"
     code += "print(json.dumps(run(json.load(sys.stdin))))"
     env = os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "100", "NO_COLOR": "1"}
     made = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],  # the folder it runs in would come before the checkout
         input=json.dumps(lines),
         stdout=subprocess.PIPE,
         text=True,

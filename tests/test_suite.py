@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.same_output import run_in
 from tests.sources import statements
 
 ROOT = Path(__file__).parents[1]
@@ -72,3 +73,11 @@ def test_modules_share_no_helper_and_every_test_states_its_promise():
             shared = defined.keys() & {"invoke", "refused", "process", "plan_of"}
             faults += [f"{path.name}: {name}" for name in (*filter(other, imported), *shared, *short)]
     assert faults == []
+
+
+@pytest.mark.slow
+def test_outputs_are_compared_with_the_code_of_the_other_checkout(tmp_path):
+    """Not with this one's, whatever folder it is called from; the same lines of this checkout are the same."""
+    assert run_in(ROOT, [["list"]]) == run_in(ROOT, [["list"]])
+    with pytest.raises(subprocess.CalledProcessError):
+        run_in(tmp_path, [["list"]])
