@@ -8,14 +8,12 @@ devices meet in a collective before they start.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
-
-import numpy as np
 
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, Stream
@@ -25,7 +23,7 @@ from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.beside import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, Wall
-from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
+from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, intended_times, take_turns
 
 Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
 Mark = tuple[int, Any, Any, Any, int]  # an entry, and when it was posted, started, ended and issued
@@ -64,16 +62,14 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
     devices = plans[0].lowered.schedule.n_devices
     steps = isinstance(settings.model, UserModule)
     work = [[entries_of(plan, device, steps=steps) for plan in plans] for device in range(devices)]
-    return collect(plans, settings, tick, _worker, work, [p.lowered for p in plans])
+    return collect(plans, settings, tick, partial(take_turns, prepare), work, [p.lowered for p in plans])
 
 
 def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[QueueEntry]:
     """List the entries of a device in order, with the ``steps`` of FSDP where torch's runtime has them."""
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
-    ms = np.zeros(len(schedule))
-    ms[lowered.compute_ops] = durations(plan)
-    queue = schedule.queue(device)
+    ms, queue = intended_times(plan), schedule.queue(device)
     received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
     lanes, waits = lanes_in(lowered), waits_in(lowered)
     entries, ahead = [], _fsdp_steps(plan, device) if steps else {}
@@ -125,28 +121,20 @@ def _input_of(schedule: Any, op: int) -> tuple[int, int, int]:
     return int(kind), int(schedule.stage[op]), int(schedule.microbatch[op])
 
 
-def _worker(
-    rank: int,
-    say: Callable[[Any], None],
-    meeting: str,
-    settings: Settings,
-    devices: int,
-    work: list[list[list[QueueEntry]]],
-    lowered: list[Lowered],
-) -> None:
-    def prepare(watch: Clock) -> list[Turn]:
-        tasks = [_task(low, rank, settings) for low in lowered]
-        channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
-        meetings = _meetings(work)
+def prepare(
+    rank: int, settings: Settings, watch: Clock, work: list[list[list[QueueEntry]]], lowered: list[Lowered]
+) -> list[Turn]:
+    """Make a device's turns of the entries of all devices, by device and plan."""
+    tasks = [_task(low, rank, settings) for low in lowered]
+    channels = _channels(rank, work) if settings.device == "cuda" else NO_CHANNELS
+    meetings = _meetings(work)
 
-        def turn(entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
-            found = follow(entries, task, begin, watch, channels, rank, meetings)
-            task.reset()
-            return {rank: found}
+    def turn(entries: Sequence[QueueEntry], task: Any, begin: int) -> Turns:
+        found = follow(entries, task, begin, watch, channels, rank, meetings)
+        task.reset()
+        return {rank: found}
 
-        return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
-
-    take_turns(rank, say, meeting, settings, devices, prepare)
+    return [partial(turn, entries, task) for entries, task in zip(work[rank], tasks, strict=True)]
 
 
 def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:

@@ -1,4 +1,4 @@
-"""What a record's JSON holds, as types: whatever else a file holds is refused with its place before it is used."""
+"""What a record's JSON holds, as types: another type is refused with its place, keys not named here are skipped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,14 @@ SCHEMA = "ppsim.record/1"
 HINT = "a file that --record wrote"
 
 
-class Struct(msgspec.Struct, frozen=True):
-    """An object of the file; keys that it does not name are skipped."""
-
-
-class Placement(Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """Where stages are, as :class:`ppsim.core.schedule.Placement`."""
 
     name: str
     devices: list[list[int]]
 
 
-class Queues(Struct, frozen=True):
+class Queues(msgspec.Struct, frozen=True):
     """Columns, as :class:`ppsim.core.schedule.Schedule`; older records hold kinds as codes."""
 
     name: str
@@ -41,7 +37,7 @@ class Queues(Struct, frozen=True):
     pair: list[int]
 
 
-class Costs(Struct, frozen=True):
+class Costs(msgspec.Struct, frozen=True):
     """Times in ms, as :class:`ppsim.core.costs.Costs`."""
 
     time: list[list[float]]
@@ -49,7 +45,7 @@ class Costs(Struct, frozen=True):
     others: dict[str, list[float]] = {}
 
 
-class Run(Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True):
     """One schedule's run; times in steps, one row per repetition."""
 
     name: str
@@ -73,7 +69,7 @@ class Link:
     late: float = 0.0  # what is added when the receive is posted after the send
 
 
-class Settings(Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """How schedules were run, as far as it is read again."""
 
     ops: str
@@ -89,7 +85,7 @@ class Settings(Struct, frozen=True):
     issued_share: dict[str, float] = {}
 
 
-class File(Struct, frozen=True):
+class File(msgspec.Struct, frozen=True):
     """The whole file."""
 
     resolution_us: float
@@ -98,7 +94,7 @@ class File(Struct, frozen=True):
     provenance: dict[str, str | int | float | None]
 
 
-class _Head(Struct, frozen=True):
+class _Head(msgspec.Struct, frozen=True):
     schema: str = ""
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from ppsim.real.calibration.processes import temporary_folder
 from ppsim.real.runs.own_runner import Mark, read_marks
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock
-from ppsim.real.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, durations, take_turns
+from ppsim.real.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, intended_times, take_turns
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers import csv
 
@@ -68,7 +69,7 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
     check([plan.lowered.compute for plan in plans], FLOAT_BYTES if settings.model else settings.message_bytes)
     with temporary_folder() as folder:
         jobs = [_job(plan, Path(folder, f"{number}.csv")) for number, plan in enumerate(plans)]
-        return collect(plans, settings, tick, _worker, jobs)
+        return collect(plans, settings, tick, partial(take_turns, _prepare), jobs)
 
 
 def lower_as_torch(schedule: Schedule) -> Lowered:
@@ -107,8 +108,7 @@ def _job(plan: RunPlan, path: Path) -> Job:
 def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
     """Map torch's names to entries, per device."""
     schedule = plan.lowered.schedule
-    ms = np.zeros(len(schedule))
-    ms[plan.lowered.compute_ops] = durations(plan)
+    ms = intended_times(plan)
     for device, cells in enumerate(Draft.from_schedule(schedule).cells()):
         queue = schedule.queue(device)
         firsts = queue.start + np.flatnonzero(schedule.leads[queue])
@@ -123,19 +123,13 @@ def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
         yield steps
 
 
-def _worker(
-    rank: int, say: Callable[[Any], None], meeting: str, settings: Settings, devices: int, jobs: list[Job]
-) -> None:
+def _prepare(rank: int, settings: Settings, watch: Clock, jobs: list[Job]) -> list[Turn]:
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # the parent reports failures
-
-    def prepare(watch: Clock) -> list[Turn]:
-        turns = [_turn_of(job, rank, settings, watch) for job in jobs]
-        watch.sync()
-        for turn in turns:
-            turn(time.monotonic_ns())  # the first step also agrees on shapes with its neighbours
-        return turns
-
-    take_turns(rank, say, meeting, settings, devices, prepare)
+    turns = [_turn_of(job, rank, settings, watch) for job in jobs]
+    watch.sync()
+    for turn in turns:
+        turn(time.monotonic_ns())  # the first step also agrees on shapes with its neighbours
+    return turns
 
 
 def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:

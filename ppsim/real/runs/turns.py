@@ -60,9 +60,11 @@ class Settings:
     device: str = "cpu"  # where the stages compute, cpu or cuda
 
 
-def durations(plan: RunPlan) -> NDArray[np.float64]:
-    """Compute the intended time of each compute op in the order of the lowered queues; shape (compute ops,), ms."""
-    return plan.costs.durations(plan.lowered.compute)
+def intended_times(plan: RunPlan) -> NDArray[np.float64]:
+    """Compute the intended time of each entry of the queues, 0 for what is no compute op; shape (entries,), ms."""
+    times = np.zeros(len(plan.lowered.schedule))
+    times[plan.lowered.compute_ops] = plan.costs.durations(plan.lowered.compute)
+    return times
 
 
 def collect(
@@ -130,19 +132,24 @@ def _gather(
 
 
 def take_turns(
+    prepare: Callable[..., list[Turn]],
     rank: int,
     say: Callable[[Any], None],
     meeting: str,
     settings: Settings,
     devices: int,
-    prepare: Callable[[Clock], list[Turn]],
+    *work: Any,
 ) -> None:
-    """Join the other processes, run the turns of ``prepare`` round-robin, each from a common start, and report."""
+    """Be the worker of one device: join the others, ``prepare`` the turns, run them from common starts, and report.
+
+    ``prepare`` takes the device, the settings, the clock and the work, and returns a turn for each plan.
+    """
     from torch import distributed
 
     join(rank, meeting, settings, devices)
     watch = clock(settings.device)
-    repeat(say, settings, prepare(watch), watch, partial(_agree_on_start, distributed, rank))
+    turns = prepare(rank, settings, watch, *work)
+    repeat(say, settings, turns, watch, partial(_agree_on_start, distributed, rank))
     distributed.barrier()
     distributed.destroy_process_group()
 

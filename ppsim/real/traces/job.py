@@ -156,7 +156,7 @@ def find_between(
     begun, done = np.full((*shape, len(kept)), np.nan), np.full((*shape, len(kept)), np.nan)
     place = (grid.step[at], grid.replica[at], device, which)
     begun[place], done[place] = table.start[at], table.end[at]
-    turn = _mean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun)
+    turn = np.nanmean(np.argsort(np.argsort(begun, axis=3), axis=3) + 0.0 * begun, axis=(0, 1, 2))
     order = np.lexsort((turn, kept[:, 0]))
     lost = np.isnan(begun) & ~np.isnan(begun).all(axis=(0, 1))
     if lost.any():
@@ -165,13 +165,6 @@ def find_between(
     groups = {int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN}
     found = tuple(_between(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n]) for n in order.tolist())
     return found, begun[..., order], done[..., order]
-
-
-def _mean(values: Times) -> Times:
-    """The mean over all but the last axis, of what is a number; every column has one."""
-    axes = tuple(range(values.ndim - 1))
-    mean: Times = np.nansum(values, axis=axes) / (~np.isnan(values)).sum(axis=axes)
-    return mean
 
 
 def _between(name: str, group: int | None, label: Ints) -> Between:

@@ -14,7 +14,7 @@ from ppsim.engine.simple.terms import measure_terms
 from ppsim.inputs.profile.profile import OpTime, Profile
 from ppsim.real.calibration.clock import spread
 from ppsim.real.traces import kineto, torch_trace
-from ppsim.real.traces.read import read_run, read_texts
+from ppsim.real.traces.read import decode, read_files, read_run
 from ppsim.real.traces.run import RealRun
 
 
@@ -26,7 +26,7 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.
     """
-    texts = read_texts(paths)
+    texts = {path: decode(path, data) for path, data in read_files(paths).items()}
     if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
         read = [torch_trace.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
         return torch_trace.profile_of(read, command)

@@ -104,11 +104,6 @@ def _split_name(path: str) -> tuple[str, str]:
     return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
 
 
-def read_texts(paths: Sequence[str]) -> dict[str, str]:
-    """Read all files as :func:`read_files`, as texts."""
-    return {path: decode(path, data) for path, data in read_files(paths).items()}
-
-
 def read_files(paths: Sequence[str]) -> dict[str, bytes]:
     """Read all files; the files of a folder in the order of their numbers: rank2 before rank10."""
     files = dict[str, bytes]()

@@ -51,7 +51,7 @@ def read_timers(path: str) -> list[Timer]:
     """Read all timers of a log, as they were first reported (InputError: it cannot be read, or holds no timer)."""
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
     name, in_report = "", False
-    for line in _text(path).splitlines():
+    for line in read_bytes(path).decode("utf-8", "replace").splitlines():
         if REPORT.search(line):
             name, in_report, line = "", True, REPORT.split(line)[-1]
         if not in_report or not line.strip():
@@ -90,7 +90,3 @@ def _timer(name: str, reports: Sequence[dict[int, float]]) -> Timer:
 def _median(values: Times) -> float:
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else float("nan")
-
-
-def _text(path: str) -> str:
-    return read_bytes(path).decode("utf-8", "replace")

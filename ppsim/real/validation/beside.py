@@ -110,7 +110,7 @@ def _execute(run: Measured, costs: Costs, terms: Overheads, meeting: float = 0.0
     found = simulate(compute, replace(costs, each=ahead + took + after, comm=latency))
     start = found.start + ahead + terms.preamble
     end = start + took
-    begun, ended = (_spread(lowered, each, end, terms.preamble) for each in (start, end))
+    begun, ended = (spread_over(lowered, each, end, terms.preamble) for each in (start, end))
     total, bound = float(end.max()), np.full(len(begun), -1, np.int32)
     timeline = Timeline(lowered.schedule, begun, ended, bound, "ms", total)
     return Execution(lowered, timeline, Timeline(compute, start, end, found.bound, "ms", total), NO_MESSAGES)
@@ -126,7 +126,7 @@ def _time_after(lowered: Lowered, terms: Overheads) -> Times:
     return found.astype(np.float64)
 
 
-def _spread(lowered: Lowered, each: Times, between: Times, first: float) -> Times:
+def spread_over(lowered: Lowered, each: Times, between: Times, first: float = 0.0) -> Times:
     """Put times of ops at their places in the queues; a send or receive has that ``between`` of the op before it."""
     values = np.zeros(len(lowered.schedule))
     values[lowered.compute_ops] = between

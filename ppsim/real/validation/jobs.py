@@ -24,7 +24,7 @@ from ppsim.core.job import Job
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.batch import makespans_with_gaps
-from ppsim.engine.simple.terms import Terms, measure_terms
+from ppsim.engine.simple.terms import measure_terms
 
 Times = NDArray[np.float64]
 MOST_SAMPLES = 1024  # pipelines that gaps and latencies are medians of
@@ -52,7 +52,9 @@ def validate_job(job: Job) -> JobErrors:
     found = {name: np.zeros_like(measured) for name in ("replay", *TERMS)}
     for k in range(steps):
         others = np.arange(steps) != k if steps > 1 else np.ones(1, bool)
-        terms = _terms(job, others)
+        start, end = (times[others].reshape(-1, len(job.schedule)) for times in (job.start, job.end))
+        each = -(-len(start) // MOST_SAMPLES)
+        terms = measure_terms(job.schedule, start[::each], end[::each])
         took = {"replay": (job.end - job.start)[k]}
         took |= {name: _predict(job, k, others, *chosen) for name, chosen in TERMS.items()}
         schedule = job.schedule
@@ -64,13 +66,6 @@ def validate_job(job: Job) -> JobErrors:
             predicted = makespans_with_gaps(schedule, each, gaps, latencies)
             found[name][k] = np.divide(predicted, measured[k], out=np.ones_like(predicted), where=measured[k] > 0) - 1
     return JobErrors(job, found, steps == 1)
-
-
-def _terms(job: Job, steps: NDArray[np.bool_]) -> Terms:
-    """Gaps and latencies of some steps, of as many replicas as give a median."""
-    start, end = (times[steps].reshape(-1, len(job.schedule)) for times in (job.start, job.end))
-    each = -(-len(start) // MOST_SAMPLES)
-    return measure_terms(job.schedule, start[::each], end[::each])
 
 
 def _predict(job: Job, step: int, others: NDArray[np.bool_], lines: bool, workers: bool) -> Times:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.lowered import Lowered
 from ppsim.core.ops import COMPUTE
-from ppsim.core.schedule import NONE
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Host, Network
 from ppsim.engine.simple.terms import Terms, measure_terms
 from ppsim.real.runs.record import Measured
 from ppsim.real.traces.run import RealRun
+from ppsim.real.validation.beside import spread_over
 from ppsim.real.validation.insitu import observed_costs
 from ppsim.real.validation.predict import Prediction
 
@@ -33,15 +33,7 @@ def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> M
     A device has reached an op once its gap since the op before is over; sends and receives take no time there.
     """
     timeline, schedule, ops = observed.timeline(at), lowered.schedule, lowered.compute_ops
-    start, end = np.full(len(schedule), np.nan), np.full(len(schedule), np.nan)
-    start[ops], end[ops] = timeline.start, timeline.end
-    last = 0.0
-    for op in range(len(schedule)):
-        if op in schedule.offsets:
-            last = 0.0
-        if np.isnan(start[op]):
-            start[op] = end[op] = last
-        last = end[op]
+    start, end = (spread_over(lowered, each, timeline.end) for each in (timeline.start, timeline.end))
     posted = start.copy()
     before = np.concatenate([[0.0], end[:-1]])
     before[schedule.offsets[:-1]] = 0.0
@@ -84,16 +76,8 @@ def _terms_of(runs: Sequence[Measured]) -> Terms:
 
 def _network(lowered: Lowered, terms: Terms) -> Network:
     """Build the network of a run: a latency per link, and after each op the gap before the next one."""
-    schedule = lowered.schedule
-    before = _in_queues(lowered, terms.gap)
-    after = np.zeros(len(schedule))
-    following = NONE
-    for op in range(len(schedule) - 1, -1, -1):
-        if schedule.computes[op]:
-            after[op] = 0.0 if following == NONE else before[following]
-            following = op
-        if op in schedule.offsets:
-            following = NONE
+    schedule, device = lowered.schedule, lowered.compute.device
+    after = _in_queues(lowered, np.append(np.where(device[1:] == device[:-1], terms.gap[1:], 0.0), 0.0))
     after[schedule.first_of_pairs] = after[schedule.second_of_pairs]
     return Network(mode="latency", alpha=terms.latency, host=Host(gap=after))
 

@@ -19,7 +19,7 @@ from ppsim.inputs.profile.profile import Workload
 from ppsim.real.calibration.links import use_loopback
 from ppsim.real.calibration.processes import START_S, ranks
 from ppsim.real.runs import own_runner
-from ppsim.real.runs.turns import RunPlan, Settings, collect
+from ppsim.real.runs.turns import RunPlan, Settings, collect, take_turns
 from tests.commands import SOURCE, start_command
 from tests.real.runs.cases import (
     assert_causal,
@@ -100,7 +100,7 @@ def _starves(rank, say, meeting, settings, devices, work, lowered):
             resource.setrlimit(resource.RLIMIT_AS, (has + GIB // 2,) * 2)  # enough for what its threads allocate
             torch.empty(GIB, dtype=torch.uint8)
 
-    own_runner._worker(rank, told, meeting, settings, devices, work, lowered)
+    take_turns(own_runner.prepare, rank, told, meeting, settings, devices, work, lowered)
 
 
 def test_a_rank_that_runs_out_of_memory_ends_the_run_with_a_message_and_keeps_what_was_measured():

@@ -23,7 +23,7 @@ from tests.real.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, r
 torch = pytest.importorskip("torch", reason="runs stages")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
-from ppsim.real.runs import own_runner, partitioned, session, streams, tasks, torch_runner  # noqa: E402
+from ppsim.real.runs import own_runner, partitioned, session, streams, tasks, torch_runner, turns  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
 
 
@@ -194,7 +194,7 @@ class _given:  # noqa: N801
         return None
 
 
-def _like_a_gpu_each(rank, say, meeting, settings, devices, *work):
+def _like_a_gpu_each(prepare, rank, say, meeting, settings, devices, *work):
     """A rank of a runner for GPUs, whose GPU is a stand-in and whose nccl is gloo."""
     from torch import distributed
 
@@ -205,9 +205,8 @@ def _like_a_gpu_each(rank, say, meeting, settings, devices, *work):
     patch.setitem(links.BACKEND, "cuda", "gloo")
     new_group = distributed.new_group
     patch.setattr(distributed, "new_group", lambda members, backend: new_group(members, backend="gloo"))
-    worker = own_runner._worker if len(work) == 2 else torch_runner._worker
     with mode:
-        worker(rank, say, meeting, settings, devices, *work)
+        turns.take_turns(prepare, rank, say, meeting, settings, devices, *work)
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -220,7 +219,7 @@ def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
         plans[-1] = RunPlan("dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs)
     else:
         plans = [RunPlan(p.name, torch_runner.lower_as_torch(p.lowered.compute), p.costs) for p in plans]
-    monkeypatch.setattr(which, "_worker", _like_a_gpu_each)
+    monkeypatch.setattr(which, "take_turns", _like_a_gpu_each)
     model = replace(MODEL, dtype="float32")
     runs, failure = which.run_all(plans, Settings(repeats=2, warm_up=1, model=model, device="cuda"))
     assert failure == ""
