@@ -44,7 +44,10 @@ def format_change(share: float) -> str:
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:
-    """Write the numbers of a column with as many decimals as the one that has most, where four digits have room."""
+    """Write the numbers of a column with as many decimals as the one that has most, where four digits have room.
+
+    A number with its plus may stand after words: ``bubble +0.12 s``.
+    """
     found = [_NUMBER.fullmatch(text) for text in texts]
     most = max((len(each["part"]) for each in found if each), default=0) - 1
     return [text if each is None else _with_decimals(each, most) for text, each in zip(texts, found, strict=True)]
@@ -52,19 +55,20 @@ def align_decimals(texts: Sequence[str]) -> list[str]:
 
 def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     """Write the numbers of a table's columns so, the names of the first as they are."""
-    if len({len(row) for row in rows}) != 1:
-        return rows
-    names, *columns = zip(*rows, strict=True)
-    return zip(names, *map(align_decimals, columns), strict=True)
+    wide = max(map(len, rows), default=0)
+    whole = [row for row in rows if len(row) == wide > 0]  # others are remarks
+    names, *columns = zip(*whole, strict=True) if whole else [()]
+    aligned = zip(names, *map(align_decimals, columns), strict=True)
+    return [next(aligned) if len(row) == wide > 0 else row for row in rows]
 
 
-_NUMBER = re.compile(r"(?P<whole>[+\u2212]?\d[\d,]*)(?P<part>\.\d+|)(?P<unit>\*| [A-Za-z]*|)")
+_NUMBER = re.compile(r"(?P<whole>(?:[a-z ]+ (?=\+))?[+\u2212]?\d[\d,]*)(?P<part>\.\d+|)(?P<unit>\*| [A-Za-z]*|)")
 
 
 def _with_decimals(number: re.Match[str], most: int) -> str:
     whole, part, unit = number.groups()
     digits = len(re.sub(r"\D", "", whole))
-    blank = min(most, DIGITS - digits + (whole.strip("+") == "0")) - len(part[1:])
+    blank = min(most, DIGITS - digits + (whole.rpartition("+")[2] == "0")) - len(part[1:])
     return number[0] if blank <= 0 or whole + part == "0" else f"{whole}{part or '.'}{'0' * blank}{unit}"
 
 

@@ -317,7 +317,8 @@ class FigureOptions(OutputOptions):
         "--note",
         type=Noted(),
         multiple=True,
-        help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; repeatable.",
+        help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would "
+        "cover ops, above them with a line to its place; repeatable.",
         door=VALUE,
     )
     window: tuple[float, float] | None = option(

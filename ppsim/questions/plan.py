@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.analysis.tradeoff import Point
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.notes import note, progress
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import align_decimals, format_number, format_share
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
@@ -437,7 +437,7 @@ class Plans(Answer[PlanRequest]):
         fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
-        lost = [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
+        lost = align_decimals([why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)])
         return plan_page_of(self.task, self.found, self.inputs, lost, base)
 
     def _best(self) -> Line:

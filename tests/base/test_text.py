@@ -56,6 +56,9 @@ def test_decimals_of_a_column_stand_one_below_the_other():
         "+5,000",
     ]
     assert align_decimals(["22.2 GiB", "22.45 GiB", "5.5*", "8"]) == ["22.20 GiB", "22.45 GiB", "5.50*", "8.00"]
+    assert align_decimals(["compute +2 s", "end of a step +0.25 s", "the same", "0.1 s faster"]) == [
+        *("compute +2.00 s", "end of a step +0.25 s", "the same", "0.1 s faster")
+    ]
     assert align_decimals(["8", "16", "8x64", "8,8,6"]) == ["8", "16", "8x64", "8,8,6"]
     assert align_decimals(["27.3%", "8%", "1e+20", "0.01"]) == ["27.3%", "8%", "1e+20", "0.01"]
     assert align_decimals([]) == []

@@ -67,12 +67,12 @@ def _replayed(whole: str, block: Block) -> str:
             _parse(line.partition("#")[0])
     if block.language != "console":
         return whole
-    lines = [line for line in block.text.splitlines() if line.startswith("$ ")]
+    lines = re.findall(r"^\$ (?:.*\\\n)*.*", block.text, re.MULTILINE)  # a command goes on after a backslash
     return "```console\n" + "".join(f"{line}\n{_output(line[2:])}" for line in lines) + "```"
 
 
 def _output(line: str) -> str:
-    program, *words = shlex.split(line)
+    program, *words = shlex.split(line.replace("\\\n", " "))
     if program == "python":
         with contextlib.redirect_stdout(io.StringIO()) as text:
             runpy.run_path(words[0])

@@ -15,12 +15,12 @@ from ppsim.analysis.link_use import MOST_LINKS, link_use
 from ppsim.base.units import size_of_unit
 from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
-from ppsim.engine.memory.usage import share_unit
+from ppsim.engine.memory.usage import SHARES, share_unit
 from ppsim.errors import InputError
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
-from ppsim.show.drawing.gantt_marks import draw_marks, write_notes
+from ppsim.show.drawing.gantt_marks import NOTE_LINE, draw_marks, write_notes
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
 from ppsim.show.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
@@ -128,7 +128,8 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
     em = design.font * POINT
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
-    line, top = round(LEGEND_LINE * em), round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
+    notes = round(NOTE_LINE * em * max((line for *_, line in design.notes), default=0))
+    line, top = round(LEGEND_LINE * em), notes + round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
     look = design.look
     above = look.title and (len(panels) > 1 or not title_fits(look.title, _facts(panels, 0, style), design))
     title_font = design.font + 1.5
@@ -139,7 +140,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
     tallest = round(TALLEST * DOTS) - min(sum(strips), round(TALLEST * DOTS) // 4)
     rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
     foot = below + line * len(legend)
-    below_rows = [memory_height(panel.memory, design.row) for panel in panels]
+    below_rows = [memory_height(panel.memory, design.row, _thin(panel, style, most_held)) for panel in panels]
     height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
@@ -149,10 +150,11 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
         draw_gantt(axes, panel, design, tall)
         if design.head:
             name = "" if above and len(panels) == 1 else panel.title
-            draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall)
+            marks = design.marks + notes * (number == 0)
+            draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall, marks)
         draw_marks(axes, panel, design, tall)
         if number == 0:
-            write_notes(axes, panel, design)
+            write_notes(axes, panel, design, tall)
         common: dict[str, Any] = {"span": design.span, "font": design.font, "base": look.base}
         if panel.links:
             y -= strip
@@ -174,6 +176,14 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
         common = {"fontsize": title_font, "fontweight": "bold", "parse_math": False, "va": "center"}
         figure.text(design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height, text, **common)
     return figure
+
+
+def _thin(panel: Panel, style: str, most_held: float) -> float:
+    """The most that a paper's curves hold in activations of a device's share of the model; 0 for a screen's."""
+    schedule = panel.timeline.schedule
+    shared = panel.memory is None or panel.memory.unit == SHARES
+    held = 1.0 if shared else schedule.n_devices / (schedule.n_stages * schedule.n_slices)
+    return most_held * held * (style == "paper")
 
 
 def _facts(panels: Sequence[Panel], number: int, style: str) -> tuple[str, ...]:

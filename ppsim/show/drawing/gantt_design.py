@@ -20,7 +20,7 @@ from ppsim.show.drawing.gantt_layout import (
     choose_labels,
     row_height,
 )
-from ppsim.show.drawing.gantt_marks import row_notes_width
+from ppsim.show.drawing.gantt_marks import place_notes, row_notes_width
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import Design
 from ppsim.show.drawing.lanes import COLLECTIVE
@@ -70,6 +70,8 @@ def design_for(
     bands = bands if band >= LEAST_BAND else ()
     strips = 2 if inside else len(bands)
     gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
+    lane = gap + band * strips / (row + band * strips)
+    middle = (1 + gap - lane) / 2
     return Design(
         style=style,
         font=font,
@@ -83,10 +85,11 @@ def design_for(
         vector=vector,
         arrows=arrows,
         bands=bands,
-        lane=gap + band * strips / (row + band * strips),
+        lane=lane,
         look=look,
         marks=marks,
         strips=_strips(panels, bands, scale),
+        notes=tuple(place_notes(panels[0], font, scale, span, (row + band * strips) / POINT, middle)),
         inside=inside,
     )
 

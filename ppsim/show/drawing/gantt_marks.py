@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,18 +12,22 @@ from ppsim.base.text import one_line
 from ppsim.base.units import format_held
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.engine.simple.metrics import measure
+from ppsim.show.drawing.gantt_layout import POINT
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import Design, add_path, rectangles
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.look import CRITICAL
+from ppsim.show.drawing.look import CRITICAL, Note
 from ppsim.show.drawing.palette import HIGHLIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PHASES = ("warm-up", "steady", "cool-down")
-INK = "#333333"
+INK = "#444444"  # which has a twin on dark pages
 BESIDE = 4.0  # points between the rows and what is beside them
+# Of a note in heights of the font: free beside its text, its box's height, and from one line of notes to the next.
+NOTE_PAD, NOTE_HIGH, NOTE_LINE = 0.15, 1.3, 1.75
+NOTE_REACH = 0.12  # of a row that the line to a note's time and device ends below the row's edge
 
 
 def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
@@ -38,14 +43,43 @@ def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         _write_rows(axes, panel, design)
 
 
-def write_notes(axes: Axes, panel: Panel, design: Design) -> None:
-    """Write the user's notes on their rows, above all cells; raises InputError where a note has no place."""
-    for each in design.look.notes:
-        place, device = panel.place_note(each)
-        box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": INK, "linewidth": 0.4}
-        look: dict[str, Any] = {"fontsize": design.font, "color": "black", "ha": "center", "va": "center", "bbox": box}
-        where = (place, device + (1 + design.gap - design.lane) / 2)
-        axes.text(*where, one_line(each.text), zorder=7, parse_math=False, **look)
+def place_notes(
+    panel: Panel, font: float, scale: float, span: float, row: float, middle: float = 0.5
+) -> Iterator[tuple[Note, float, int]]:
+    """Place the user's notes, each with the time of its middle, and its line above the rows or 0 for its own row.
+
+    A note stays in its row where it covers no cell. ``scale`` is points per unit of time, ``row`` a row's height in
+    points, ``middle`` that of its cells as a share. Raises InputError where the chart has no such time or device.
+    """
+    filled: list[float] = []  # up to where each line above the rows is
+    for note in sorted(panel.look.notes, key=lambda each: each.time):
+        time, device = panel.place_note(note)
+        half, tall = (text_width(one_line(note.text), font) / 2 + NOTE_PAD * font) / scale, NOTE_HIGH / 2 * font / row
+        time, y, cells = max(half, min(time, span - half)), device + middle, panel.cells
+        beside = (cells.right <= time - half) | (cells.left >= time + half)
+        if (beside | (cells.device + 1 <= y - tall) | (cells.device >= y + tall)).all():
+            yield note, time, 0
+            continue
+        line = next((n for n, end in enumerate(filled) if end < time - half), len(filled))
+        filled[line : line + 1] = [time + half]
+        yield note, time, line + 1
+
+
+def write_notes(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
+    """Write the notes where they were placed; a line leads from one above the rows to its time and device."""
+    box = {"boxstyle": f"round,pad={NOTE_PAD}", "facecolor": "white", "edgecolor": INK, "linewidth": 0.4}
+    look: dict[str, Any] = {"fontsize": design.font, "ha": "center", "va": "center", "bbox": box, "parse_math": False}
+    for note, time, line in design.notes:
+        place, device = panel.place_note(note)
+        if line == 0:
+            axes.text(time, device + (1 + design.gap - design.lane) / 2, one_line(note.text), zorder=7, **look)
+            continue
+        above = 1 + (design.marks + (line - 0.5) * NOTE_LINE * design.font * POINT) / tall
+        to = place, device + design.gap + NOTE_REACH
+        common: dict[str, Any] = {"textcoords": axes.get_xaxis_transform(), "annotation_clip": False, **look}
+        leader = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate(one_line(note.text), to, (time, above), arrowprops=leader, zorder=8 - 0.1 * line, **common)
+        axes.plot(*to, marker="o", markersize=1.8, color=INK, markeredgecolor="white", markeredgewidth=0.3, zorder=7)
 
 
 def row_notes(panel: Panel) -> list[str]:

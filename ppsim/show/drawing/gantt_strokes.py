@@ -30,7 +30,7 @@ from ppsim.show.drawing.gantt_layout import (
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
-from ppsim.show.drawing.look import PLAIN, Look
+from ppsim.show.drawing.look import PLAIN, Look, Note
 from ppsim.show.drawing.palette import (
     CAUSE_FILL,
     COMM_ARROW,
@@ -77,6 +77,7 @@ class Design:
     look: Look = PLAIN  # palette, labels and what else the user chose
     marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
     strips: tuple[int, ...] = ()  # the bands that show shares of time, as what is in them is too short to see
+    notes: tuple[tuple[Note, float, int], ...] = ()  # the user's, each with its time and its line above the rows
     inside: bool = False  # whether the segments of ops are drawn below each row's cells
 
     @property

@@ -26,12 +26,15 @@ SMALLEST_FONT = 5.0  # points of a title before it is cut
 NARROWEST_LETTER = 0.2  # of the font's size
 
 
-def draw_heading(axes: Axes, title: str, numbers: Sequence[str], end: float, design: Design, tall: int) -> None:
+def draw_heading(
+    axes: Axes, title: str, numbers: Sequence[str], end: float, design: Design, tall: int, marks: int = 0
+) -> None:
     """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of the title.
 
-    Facts are left out until the title has room, and the title is set smaller before it is cut.
+    Below them are ``marks`` dots for what stands above the rows. Facts are left out until the title has room, and the
+    title is set smaller before it is cut.
     """
-    above = 1 + (0.045 * DOTS + design.marks) / tall
+    above = 1 + (0.045 * DOTS + marks) / tall
     large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
     rows = [BETWEEN_FACTS.join(numbers[first:last]) for first, last in FEWER_FACTS if first < max(1, len(numbers))]
     named = text_width(shorten(title, LONGEST_TITLE), large, "bold") if len(title) < LONGEST_TITLE else np.inf

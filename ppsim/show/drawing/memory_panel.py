@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 8
 LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
+THIN_HIGH, LEAST_HIGH = 0.5, 0.14  # inches, where lines of bytes are to be thin; and of any lines
+ACTIVATION_HIGH = 0.07  # inches of an activation of a device's share, where activations are to be thin
 GAP = round(0.17 * DOTS)
 POINTS = 72
 SQUARE = "\u25a0"
@@ -35,12 +37,20 @@ BAR_WIDE = 60.0  # points of the bar of a strip's colours
 HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}  # lighter than what devices hold
 
 
-def memory_height(curve: Curve | None, row: int) -> int:
-    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row in the chart."""
+def memory_height(curve: Curve | None, row: int, thin: float = 0.0) -> int:
+    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row in the chart.
+
+    ``thin`` is for low lines: the most held in activations of a device's share of the model, each of which is as high
+    in every figure, so that separate figures compare.
+    """
     if curve is None:
         return 0
-    devices = len(curve.peak)
-    return GAP + (min(devices * row, round(STRIP_HIGH * DOTS)) if _is_strip(curve) else round(LINES_HIGH * DOTS))
+    if _is_strip(curve):
+        return GAP + min(len(curve.peak) * row, round(STRIP_HIGH * DOTS))
+    inches = LINES_HIGH
+    if thin and not curve.parts:
+        inches = THIN_HIGH if curve.unit.endswith("B") else ACTIVATION_HIGH * thin
+    return GAP + round(min(max(inches, LEAST_HIGH), LINES_HIGH) * DOTS)
 
 
 def draw_memory(
@@ -133,12 +143,17 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
     axes.set_ylim(0, 1.08 * (highest or 1.0))
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
-    locator = MaxNLocator(nbins=4, integer=highest >= WHOLE or _whole(curve.value))
-    apart = TICKS_APART * font / POINTS * axes.figure.dpi * axes.get_ylim()[1] / axes.get_window_extent().height
+    tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
+    locator = MaxNLocator(nbins=max(1, min(4, int(tall / font / 2))), integer=highest >= WHOLE or _whole(curve.value))
+    apart = TICKS_APART * font * axes.get_ylim()[1] / tall
     ticks = [tick for tick in locator.tick_values(0, highest) if 0 <= tick <= highest and abs(tick - peak) >= apart]
     named = f"{peak:,.0f}" if peak >= MOST_PARTS else f"{peak:.2g}"
     axes.set_yticks([*ticks, peak], [*(f"{tick:,.10g}" for tick in ticks), named])
-    axes.set_ylabel(f"{curve.name}\n({unit})" if unit else curve.name, fontsize=font, labelpad=2)
+    name = [curve.name, *([f"({unit})"] if unit else [])]
+    if max(text_width(line, font) for line in name) <= tall:
+        axes.set_ylabel("\n".join(name), fontsize=font, labelpad=2)
+    else:
+        axes.text(0, 1.01, " ".join(name), transform=axes.transAxes, fontsize=font, va="bottom")
     return scale
 
 
@@ -153,7 +168,10 @@ def _lines(
         for device, colour in enumerate(colours):
             look = {"linewidth": 1.8, "zorder": 3} if device == fullest else {}
             _step(axes, curve, device, span, scale, colour, look)
-    labels = [(level / scale, name, ramp[0], colours[device]) for level, name, device in _named_levels(curve, base)]
+    levels = _named_levels(curve, base)
+    if len(levels) * LINE_HEIGHT * font > axes.get_window_extent().height * POINTS / axes.figure.dpi:
+        levels = levels[:1]
+    labels = [(level / scale, name, ramp[0], colours[device]) for level, name, device in levels]
     above = [(f"band: {_names(list(range(len(curve.peak))), base)}", ramp[0])] if _banded(curve) else []
     if curve.host is not None:
         host = int(curve.host.peak.argmax())

@@ -1,11 +1,13 @@
 """What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch
+from matplotlib.transforms import Bbox
 
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
@@ -25,6 +27,7 @@ from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, LEVEL
 from ppsim.show.drawing.view import find_repetition, view_of
 from tests.cases import timed
 from tests.commands import invoke
+from tests.show.drawing.boxes import box_of
 
 
 def drawn(*timelines, **look):
@@ -265,13 +268,40 @@ def test_every_nth_microbatch_has_its_number_and_none_meets_another():
 
 
 def test_a_note_stands_at_its_time_and_device_or_is_refused():
-    figure, texts = drawn(timed("1f1b", 4, 8), notes=(Note("$fills", 12.0, 3),), base=1)
+    figure, texts = drawn(timed("1f1b", 4, 8), notes=(Note("$fills", 7.0, 2),), base=1)
     assert "$fills" in texts
     (place,) = (text.get_position() for text in figure.axes[0].texts if text.get_text() == "$fills")
-    assert place == (12.0, pytest.approx(2.5, abs=0.1))
+    assert place == (7.0, pytest.approx(1.5, abs=0.1))
     for note in (Note("late", 99.0, 1), Note("below", 3.0, 9), Note("before", 1.0, 0)):
         with pytest.raises(InputError, match="no place for --note"):
             drawn(timed("1f1b", 4, 8), notes=(note,), base=1)
+
+
+@pytest.mark.parametrize("style", ["screen", "paper"])
+def test_notes_cover_no_cell_and_no_other_note(style):
+    """Where a row has no room a note stands above all rows, below the heading, and leads to its time and device."""
+    timeline = timed("zb-1p", 4, 8)
+    notes = [
+        Note(f"note {time}", time, device) for time, device in ((0.0, 0), (5.4, 0), (12.0, 0), (13.0, 3), (27.0, 2))
+    ]
+    figure = plot(timeline, look=Look(notes=tuple(notes), phases=True), style=style)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    drawn = {text.get_text(): text for text in axes.texts}
+    boxes = [box_of(drawn[note.text]).padded(4) for note in notes]  # with the frames
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    cells = cells_of(timeline)
+    for left, right, device in zip(cells.left, cells.right, cells.device, strict=True):
+        (x, y), (end, below) = axes.transData.transform([(left, device), (right, device + 1)])
+        cell = Bbox([[x + 1, below + 4], [end - 1, y - 4]])
+        assert not any(box.overlaps(cell) for box in boxes), (left, device)
+    assert [drawn[note.text].get_unitless_position()[0] for note in notes[1:4]] == [5.4, 12.0, 13.0]
+    assert axes.bbox.y0 < boxes[1].y0 < axes.bbox.y1 < boxes[2].y0 < boxes[3].y0
+    assert getattr(drawn["note 13.0"], "xy") == (13.0, pytest.approx(3.15, abs=0.1))  # noqa: B009
+    heads = [box_of(text) for name, text in drawn.items() if name in ("ZB-1P", "warm-up", "steady")]
+    assert len(heads) >= 2
+    assert not any(box.overlaps(head) for box in boxes for head in heads)
+    assert all(box.x0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
 
 
 def test_the_size_of_texts_is_as_asked_for():

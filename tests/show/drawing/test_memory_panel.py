@@ -340,3 +340,18 @@ def test_memory_is_grey_in_mono(name, devices):
     assert colours
     for red, green, blue in map(to_rgb, colours):
         assert red == green == blue
+
+
+def test_papers_draw_an_activation_of_a_share_as_high_in_every_figure():
+    """So that separate figures compare; of two stages a device two activations are one of its share."""
+    high = {}
+    for name, most in (("gpipe", 8), ("1f1b", 4), ("zb-v", 4), ("dualpipe", 5)):
+        timeline, curve = memory(name, 4, 8)
+        figure = plot(timeline, memory=[curve], style="paper")
+        box = figure.axes[1].get_window_extent()
+        high[name] = box.height / figure.dpi / most
+        names = [box_of(text) for text in figure.axes[1].texts if text.get_text() not in ("", "Time")]
+        assert all(text.y0 > box.y0 - 4 for text in names)
+        assert not any(a.overlaps(b) for a, b in combinations(names, 2))
+        assert plot(timeline, memory=[curve]).axes[1].get_window_extent().height > box.height
+    assert [*high.values()] == pytest.approx([0.07] * 4, rel=0.02)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.numbers import align_decimals, format_change, format_number, format_share
 from ppsim.engine.simple.metrics import measure
 from tests.cases import timed
 from tests.pages import BROWSER, opened, page
@@ -17,6 +17,14 @@ from tests.pages import BROWSER, opened, page
 NODE = shutil.which("node")
 NUMBERS = [0.0, 1.0, -2.5, 33.0, 1 / 3, 2 / 3e4, 1e-4, 9.99e-5, 1.5e-7, 1e-12, 123456.7, 999999.4, 999999.6, 1e6]
 NUMBERS += [1234567.0, 12345678.9, -98765432.1, 1e14, 123456789012345.0, 1e15, 3e20, 1e300, 0.1 + 0.2, 1e5, 100000.1]
+COLUMNS = [
+    [33.0, 1 / 3, -90.6752, 3261.4, 0.0],
+    [24.0, 27.0],
+    [1e-5, 0.25, 12345.0],
+    [0.05, 9999.7, 0.99996],
+    NUMBERS,
+    [],
+]
 
 
 @pytest.mark.slow
@@ -25,12 +33,13 @@ def test_the_page_writes_numbers_as_python_does():
     """``number`` and ``percent`` of the page against the formatter of terminal and figures, digit for digit."""
     script = (files("ppsim.show.files.writers") / "numbers.js").read_text("utf-8")
     shares = [0.0, 0.2727272, 1.0, -0.136, 3.75, 0.00049]
-    asked = f"const [n, s] = {json.dumps([NUMBERS, shares])};"
-    asked += "console.log(JSON.stringify([n.map(v => number(v)), s.map(v => percent(v))]))"
+    asked = f"const [n, s, c] = {json.dumps([NUMBERS, shares, COLUMNS])};"
+    asked += "console.log(JSON.stringify([n.map(v => number(v)), s.map(v => percent(v)), c.map(inColumn)]))"
     run = subprocess.run([str(NODE), "-e", script + asked], capture_output=True, text=True, check=True)
-    numbers, percents = json.loads(run.stdout)
+    numbers, percents, columns = json.loads(run.stdout)
     assert numbers == [format_number(value) for value in NUMBERS]
     assert percents == [format_share(share) for share in shares]
+    assert columns == [align_decimals([*map(format_number, column)]) for column in COLUMNS]
 
 
 @pytest.mark.parametrize(

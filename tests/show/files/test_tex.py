@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.show.drawing.look import Look
+from ppsim.show.drawing.look import Look, Note
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.tex import NAMES, POINT, ROW, escape, write
 from tests.cases import timed
@@ -75,11 +75,20 @@ def test_no_text_is_a_command():
     assert escape("a--b") == "a-{}-{}b"
 
 
+def test_a_note_without_room_in_its_row_stands_above_all():
+    text = tex(timed("1f1b", 4, 8), notes=(Note("inside", 7.0, 0), Note("above", 14.0, 2)))
+    places = {name: float(y) for y, name in re.findall(r"at \([\d.]+,([\d.]+)\) \{\\footnotesize (inside|above)", text)}
+    first = min(float(top) for _, _, top, _ in CELL.findall(text))
+    assert places == {"inside": pytest.approx(first + ROW / 2), "above": pytest.approx(first / 2)}
+    assert text.count("circle (0.8pt)") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(LATEX is None, reason="no LaTeX on the path")
 def test_latex_compiles_it(tmp_path):
     """In a column of 3.3 inches, to its last point; hostile titles read no file and run nothing."""
-    chart = tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), width=3.3, titles=(HOSTILE, "B"), title=HOSTILE)
+    notes = (Note("covers", 12.0, 0), Note(HOSTILE[:20], 12.5, 3))
+    chart = tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), width=3.3, titles=(HOSTILE, "B"), title=HOSTILE, notes=notes)
     (tmp_path / "chart.tex").write_text(chart)
     (tmp_path / "stolen.tex").write_text("stolen")
     measure = "\\newsavebox\\chart\\sbox\\chart{\\input{chart.tex}}\\typeout{\\the\\wd\\chart}\\usebox\\chart"

@@ -18,6 +18,17 @@ function exponential(value) {
   return `${+mantissa}e${exponent.replace(/([+-])(\d)$/, '$10$2')}`;
 }
 
-const percent = (share, digits = 1) => minus(`${(100 * share + 0).toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits })}%`);
+/** So many digits after the point. */
+const decimals = (value, digits) => minus((value + 0).toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+
+/** The numbers of a column: as many digits after the point as the one that has most, where four digits have room. */
+function inColumn(values) {
+  const found = values.map(value => /^−?([\d,]+)\.?(\d*)$/.exec(number(value)) ?? [number(value)]);
+  const most = Math.max(...found.map(([, , part]) => part?.length ?? 0));
+  return found.map(([text, whole, part], i) => part === undefined || text === '0' ? text
+    : decimals(values[i], Math.max(part.length, Math.min(most, 4 - whole.replace(/,|^0/g, '').length))));
+}
+
+const percent = (share, digits = 1) => `${decimals(100 * share, digits)}%`;
 const change = share => Math.abs(share) < 5e-4 ? '0.0%' : (share > 0 ? '+' : '') + percent(share);
 const measured = (value, unit) => unit ? `${number(value)} ${unit}` : number(value);

@@ -55,7 +55,7 @@ function showFunnel() {
   const some = DATA.outcomes.filter(({ count }) => count);
   $('funnel').innerHTML = some.map(({ count, colour }) => `<div style="flex:${count} 1 0;background:${fill(colour)}"></div>`).join('');
   $('outcomes').innerHTML = some.map(({ count, name, colour }, place) => `<li><button type="button" aria-pressed="false" data-place="${place}">`
-    + `${swatch(fill(colour))}${count.toLocaleString('en-US')} ${escapeText(name)}</button></li>`).join('');
+    + `${swatch(fill(colour))}${number(count)} ${escapeText(name)}</button></li>`).join('');
   for (const button of $('outcomes').querySelectorAll('button'))
     button.onclick = () => {
       for (const other of $('outcomes').querySelectorAll('button')) other.setAttribute('aria-pressed', other === button);
@@ -92,7 +92,7 @@ function draw() {
   const edge = y.at(cap());
   parts.push(`<line x1="${EDGE.left}" x2="${wide - EDGE.right}" y1="${edge}" y2="${edge}" stroke="var(--cap)" stroke-dasharray="5 4"/>`
     + `<text text-anchor="end" x="${wide - EDGE.right}" y="${edge - 5}" style="fill:var(--cap)">cap ${gib(cap())}</text>`);
-  $('all').textContent = all ? 'the fastest only' : `all ${plans.length.toLocaleString('en-US')}`;
+  $('all').textContent = all ? 'the fastest only' : `all ${number(plans.length)}`;
   $('chart').innerHTML = `<svg viewBox="0 0 ${wide} ${tall}" aria-hidden="true">${parts.join('')}</svg>`;
   for (const mark of $('chart').querySelectorAll('.point')) mark.onclick = () => choose(+mark.dataset.plan);
   sayCap(best[0]);
@@ -148,19 +148,15 @@ function showTable() {
   const rows = plans.filter(({ listed }) => listed).sort((a, b) => a.rank - b.rank); // as the terminal has them
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
   const longest = NEAR * rows[0].step_s;
-  const column = key => { // with decimals below decimals
-    const digits = Math.max(...rows.map(plan => (number(plan[key]).split('.')[1] ?? '').length));
-    return plan => plan[key].toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  };
-  const [step, memory] = ['step_s', 'memory'].map(column);
+  const [step, memory] = ['step_s', 'memory'].map(key => inColumn(rows.map(plan => plan[key])));
   const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['where it goes', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];
-  const cells = plan => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
+  const cells = (plan, i) => [`<button type="button" aria-label="Plan ${plan.rank}: ${escapeText(nameOf(plan))}">${plan.rank}</button>`,
     ...sizes.map(key => plan[key]), plan.mbs, escapeText(family(plan) + (plan.recompute === 'none' ? '' : `, ${plan.recompute} recompute`)),
-    step(plan), bar(plan, TERMS, longest), percent(plan.mfu), memory(plan),
+    step[i], bar(plan, TERMS, longest), percent(plan.mfu), memory[i],
     bar(plan, PARTS, DATA.cap, DATA.cap), escapeText(plan.lost_by ?? '')];
   $('plans').innerHTML = `<thead><tr>${head.map(([name, side = '']) => `<th scope="col" class="${side}">${name}</th>`).join('')}</tr></thead><tbody>`
-    + rows.map(plan => `<tr data-plan="${plan.place}">${cells(plan).map((cell, at) => `<td class="${head[at][1] ?? ''}">${cell}</td>`).join('')}</tr>`).join('') + '</tbody>';
+    + rows.map((plan, i) => `<tr data-plan="${plan.place}">${cells(plan, i).map((cell, at) => `<td class="${head[at][1] ?? ''}">${cell}</td>`).join('')}</tr>`).join('') + '</tbody>';
   for (const row of $('plans').querySelectorAll('tbody tr')) row.onclick = () => choose(+row.dataset.plan);
   const used = entries => entries.filter(({ key }) => rows.some(plan => plan[key] > 0));
   for (const [id, entries] of [['goes', TERMS], ['held', PARTS]])

@@ -161,7 +161,7 @@ function ranksOf(plan) {
     return `<span data-rank="${at * DATA.perNode + i}" data-device="${device}"${joined} style="--hue:${Math.round(300 * device / plan.pp)}">${device}</span>`;
   }).join('');
   const boxes = Array.from({ length: Math.min(nodes, MOST_NODES) }, (_, at) => `<div><span class="muted">node ${at}</span><div>${node(at)}</div></div>`);
-  const rest = nodes > MOST_NODES ? ` (the first ${MOST_NODES} of ${nodes.toLocaleString('en-US')} nodes)` : '';
+  const rest = nodes > MOST_NODES ? ` (the first ${MOST_NODES} of ${number(nodes)} nodes)` : '';
   return `<h3>On the cluster: pipeline device of each GPU${rest}</h3><div id="ranks" tabindex="0" role="group" aria-label="GPUs by node; arrows pick one" aria-describedby="picked">${boxes.join('')}<svg id="lines" aria-hidden="true"></svg></div>`
     + '<p id="picked" class="muted" aria-live="polite">Point at a GPU, or pick it by arrows, for its groups.</p>';
 }

@@ -49,13 +49,14 @@ function cards(timeline) {
   )));
 }
 
+/** A table that slides where it is wider than the page. */
+const sliding = (label, className, ...rows) => element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': label },
+  element('table', { className, 'aria-label': label }, ...rows));
+
 function table(head, rows, caption) {
   const cell = (name, content) => element(name, { textContent: content });
-  return element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': caption }, element(
-    'table', { 'aria-label': caption },
-    element('thead', {}, element('tr', {}, ...head.map(content => cell('th', content)))),
-    element('tbody', {}, ...rows.map(row => element('tr', {}, ...row.map(content => cell('td', content))))),
-  ));
+  return sliding(caption, '', element('thead', {}, element('tr', {}, ...head.map(content => cell('th', content)))),
+    element('tbody', {}, ...rows.map(row => element('tr', {}, ...row.map(content => cell('td', content))))));
 }
 
 function comparison() {
@@ -69,9 +70,9 @@ function comparison() {
 }
 
 function perDevice(timeline) {
-  const rows = Array.from({ length: timeline.devices }, (_, device) => [
-    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], number(timeline.busy[device]),
-    number(timeline.idle[device]), percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
+  const [busy, idle] = [timeline.busy, timeline.idle].map(times => inColumn(Array.from(times)));
+  const rows = busy.map((_, device) => [
+    `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
     timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
   ]);
   const head = ['device', 'ops', `busy (${REPORT.unit})`, `idle (${REPORT.unit})`, 'idle share', 'peak activations',

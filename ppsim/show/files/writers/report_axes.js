@@ -23,7 +23,7 @@ function ticks(from, to, most) {
   const count = Math.max(0, Math.floor(to / step + EPSILON) - first + 1);
   return Array.from({ length: count }, (_, i) => {
     const value = (first + i) * step;
-    return [value, value.toFixed(digits).replace('-', '−')];
+    return [value, decimals(value, digits)];
   });
 }
 

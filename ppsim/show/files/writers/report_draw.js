@@ -48,6 +48,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
 
 const xOf = (geometry, time) => (drawnAt(time) - geometry.from) * geometry.scale;
 
+const inPlot = (geometry, time) => clamp(xOf(geometry, time), 0, geometry.plotWidth);
+
 /** Ops of a timeline in sight, as [first, after last, device] in the order of devices. */
 function inSight(timeline, geometry) {
   const spans = [];
@@ -106,8 +108,8 @@ function clipped(left, top, width, height, content) {
 /** A rectangle as part of a path, from time to time and from row to row; what is out of sight is cut off. */
 function rectangle(panel, geometry, left, right, top, bottom) {
   if (hidden(left, right)) return '';
-  const x = clamp(xOf(geometry, left), 0, geometry.plotWidth);
-  const width = clamp(xOf(geometry, right), 0, geometry.plotWidth) - x;
+  const x = inPlot(geometry, left);
+  const width = inPlot(geometry, right) - x;
   const height = (bottom - top) * panel.row;
   const start = `M${x.toFixed(2)} ${(top * panel.row).toFixed(2)}`;
   return `${start}h${width.toFixed(2)}v${height.toFixed(2)}h${(-width).toFixed(2)}z`;

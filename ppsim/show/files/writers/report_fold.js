@@ -41,7 +41,7 @@ const sayFold = ({ fold }) => say(`Steady from ${number(fold.from)} on: ${number
 function foldMarks({ timeline, top, height, row, linkTop, curve, curveTop, curveHeight }, geometry, theme) {
   if (!folded) return '';
   const { from, until, repeats } = timeline.fold;
-  const at = time => geometry.left + clamp(xOf(geometry, time), 0, geometry.plotWidth);
+  const at = time => geometry.left + inPlot(geometry, time);
   const [left, right, end] = [from, until, folded.until].map(at);
   const blank = (y, high) => `<rect x="${right}" y="${y}" width="${end - right}" height="${high}" fill="${theme.page}"/>`;
   const dots = end - right < 8 ? [] : everyDevice(timeline.devices, textStep(row)).map(device =>

@@ -11,13 +11,16 @@ function laneShare({ timeline, row }) {
   return row >= 15 ? 0.1 + 0.15 * timeline.bands.length : 0.4;
 }
 
+/** Whether an entry of the lane is out of sight. */
+const outside = ({ left, right }, i, { first, last }) => right[i] < first || left[i] > last || hidden(left[i], right[i]);
+
 /** Whether the lane is a strip: rows too low for bands, or messages too many or too short in this view. */
 function laneStrip(panel, geometry, sight) {
   if (panel.row < 15 || !sight.vector) return true;
   const { lane } = panel.timeline;
   let [seen, width] = [0, 0];
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i])) continue;
+    if (outside(lane, i, geometry)) continue;
     seen++;
     width += lane.right[i] - lane.left[i];
   }
@@ -46,7 +49,7 @@ function lanes(panel, geometry, view, theme) {
   const parts = bands.map(() => [[], []]);
   const numbers = [];
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i])) continue;
+    if (outside(lane, i, geometry)) continue;
     const place = bands.indexOf(lane.band[i]);
     const [top, bottom] = bandPlace(panel, place).map(share => lane.device[i] + share);
     const dim = choose !== null && !choose(i);
@@ -98,7 +101,7 @@ function lanePixels(panel, geometry, theme, view) {
   const track = LOOKS.bubble[+theme.dark];
   const shares = new Map();
   for (let i = 0; i < lane.left.length; i++) {
-    if (lane.right[i] < geometry.first || lane.left[i] > geometry.last || hidden(lane.left[i], lane.right[i]) || choose && !choose(i)) continue;
+    if (outside(lane, i, geometry) || choose && !choose(i)) continue;
     const key = lane.device[i] * bands.length + (single ? 0 : bands.indexOf(lane.band[i]));
     if (!shares.has(key)) shares.set(key, new Float32Array(bins));
     addShares(shares.get(key), (drawnAt(lane.left[i]) - geometry.from) / perBin, (drawnAt(lane.right[i]) - geometry.from) / perBin);

@@ -5,7 +5,7 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
   const inside = view.story ? [storyMarks(panel, geometry, theme, index)] : [];
   if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
-  if (view.op && view.op.panel === index) inside.push(outline(panel, geometry, view.op.op, theme.ink, 2.5));
+  if (view.op && view.op.panel === index) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
   return inside.join('') + endLine(panel, geometry, theme, index);
 }
 
@@ -31,7 +31,7 @@ function labels(panel, geometry, { spans }, choose) {
     const texts = group.ops.map(([op, device]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
       // Of a cell that the view cuts the number stands in what is seen, where that has room.
-      const [left, right] = [ops.left[op], ops.right[op]].map(time => clamp(xOf(geometry, time), 0, geometry.plotWidth));
+      const [left, right] = [ops.left[op], ops.right[op]].map(time => inPlot(geometry, time));
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
       const y = (device + middle) * row + 0.36 * size;
@@ -51,8 +51,8 @@ function box(panel, geometry, op) {
   return `M${px(x)} ${px(y)}h${px(width)}v${px(height)}h${px(-width)}z`;
 }
 
-const outline = (panel, geometry, op, colour, width) =>
-  `<path d="${box(panel, geometry, op)}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
+/** Parts of a path as lines of a colour and a width. */
+const stroked = (parts, colour, width) => `<path d="${parts.join('')}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
 
 /** Outlines of the chosen ops, and a link into each from the op it waited for or took its input from. */
 function outlines(panel, geometry, view, choose, colour) {
@@ -70,8 +70,7 @@ function outlines(panel, geometry, view, choose, colour) {
     const [y0, y1] = [(ops.device[from] + edges[down]) * row, (ops.device[op] + edges[1 - down]) * row];
     return `${box(panel, geometry, op)}M${px(x0)} ${px(y0)}L${px(x1)} ${px(y1)}`;
   });
-  const width = chosen.length > 300 ? 0.75 : 2;
-  return `<path d="${parts.join('')}" fill="none" stroke="${colour}" stroke-width="${width}"/>`;
+  return stroked(parts, colour, chosen.length > 300 ? 0.75 : 2);
 }
 
 /** Where a timeline ends, and by how much sooner or later than the baseline. */

@@ -42,8 +42,8 @@ function clearSelection() {
 function selectionMarks(geometry, theme) {
   if (!view.selected) return '';
   const { from, to, rows } = view.selected;
-  const left = geometry.left + clamp(xOf(geometry, from), 0, geometry.plotWidth);
-  const wide = geometry.left + clamp(xOf(geometry, to), 0, geometry.plotWidth) - left;
+  const left = geometry.left + inPlot(geometry, from);
+  const wide = geometry.left + inPlot(geometry, to) - left;
   const colour = LOOKS.highlight[+theme.dark];
   let ruler = '';
   const parts = geometry.panels.map(({ top, row }, i) => {
@@ -91,8 +91,9 @@ function showSums() {
     if (!rows[i]) return [];
     const [first, stop] = rows[i];
     const where = stop - first === 1 ? `device ${first}` : `devices ${first} to ${stop - 1}`;
-    const lines = sumsOf(timeline, rows[i], from, to)
-      .map(([name, time, count, whole]) => [name, number(time), percent(whole ? time / whole : 0), count || '']);
+    const sums = sumsOf(timeline, rows[i], from, to);
+    const times = inColumn(sums.map(([, time]) => time));
+    const lines = sums.map(([name, time, count, whole], at) => [name, times[at], percent(whole ? time / whole : 0), count || '']);
     const head = [`${TIMELINES.length > 1 ? `${timeline.title}, ` : ''}${where}`, `time (${REPORT.unit})`, 'share', 'ops or gaps'];
     return [table(head, lines, `Sums of the selected range: ${timeline.title}`)];
   });

@@ -44,8 +44,7 @@ function barsOf({ bars, heading }) {
       element('td', { className: 'track' }, element('div', {}, zero, fill)), element('td', { textContent: text }),
       element('td', { className: 'meaning', textContent: meaning }));
   });
-  return part(heading, element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': heading },
-    element('table', { className: 'bars', 'aria-label': heading }, element('tbody', {}, ...rows))));
+  return part(heading, sliding(heading, 'bars', element('tbody', {}, ...rows)));
 }
 
 /** Causes by device; a cell that is pointed at or has the focus outlines its gaps in the chart. */
@@ -61,10 +60,8 @@ function matrixOf({ matrix }) {
       Object.assign(cell, { onpointerenter: light(true), onfocus: light(true), onpointerleave: light(false), onblur: light(false) });
       return cell;
     })));
-  return part(heading, element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': heading }, element(
-    'table', { className: 'matrix', 'aria-label': heading },
-    element('thead', {}, element('tr', {}, element('td'), ...names.map(name => element('th', { scope: 'col', textContent: name })))),
-    element('tbody', {}, ...body))));
+  const head = names.map(name => element('th', { scope: 'col', textContent: name }));
+  return part(heading, sliding(heading, 'matrix', element('thead', {}, element('tr', {}, element('td'), ...head)), element('tbody', {}, ...body)));
 }
 
 /** The critical path as steps, each of which shows its place in the chart. */
@@ -135,7 +132,7 @@ function outlinesOf(panel, geometry, { offsets, start, end }, theme) {
       if (end[op] > start[op]) parts.push(rectangle(panel, geometry, start[op], end[op], device + inset(panel.row), device + 1 - inset(panel.row) - panel.lane));
       if (parts.length > MOST_OUTLINES) return '';
     }
-  return `<path d="${parts.join('')}" fill="none" stroke="${theme.page}" stroke-width="2.5"/><path d="${parts.join('')}" fill="none" stroke="${theme.ink}" stroke-width="1.1" stroke-dasharray="4 2"/>`;
+  return stroked(parts, theme.page, 2.5) + stroked(parts, theme.ink, '1.1" stroke-dasharray="4 2');
 }
 
 /** What the story adds inside a panel: a ghost with its end, the first run's outlines, and the gaps that are lit. */
@@ -147,7 +144,7 @@ function storyMarks(panel, geometry, theme, index) {
   if (ghost >= 0 && index === 0) {
     const other = ghosts[ghost];
     const x = px(xOf(geometry, other.makespan));
-    found.push(outlinesOf(panel, geometry, other, theme), `<path d="M${x} 0v${panel.height}" stroke="${theme.ink}" stroke-width="1.5"/>`);
+    found.push(outlinesOf(panel, geometry, other, theme), stroked([`M${x} 0v${panel.height}`], theme.ink, 1.5));
   }
   if (lit && panel.timeline.waits && lights) {
     const parts = [];
@@ -155,7 +152,7 @@ function storyMarks(panel, geometry, theme, index) {
       const { left, right, cause } = panel.timeline.waits;
       if (cause[i] === lit.cause) parts.push(rectangle(panel, geometry, left[i], right[i], lit.device + 0.04, lit.device + 0.96));
     });
-    found.push(`<path d="${parts.join('')}" fill="none" stroke="${LOOKS.highlight[+theme.dark]}" stroke-width="2.5"/>`);
+    found.push(stroked(parts, LOOKS.highlight[+theme.dark], 2.5));
   }
   return found.join('');
 }
@@ -181,7 +178,7 @@ function joinTwins(pair) {
   if (!pair || !shown) return;
   const end = (index, op) => {
     const { timeline, top, row } = shown.panels[index];
-    const x = shown.left + clamp(xOf(shown, (timeline.ops.start[op] + timeline.ops.end[op]) / 2), 0, shown.plotWidth);
+    const x = shown.left + inPlot(shown, (timeline.ops.start[op] + timeline.ops.end[op]) / 2);
     return [x, top + (timeline.ops.device[op] + 0.5) * row].map(px);
   };
   const [a, b] = [end(pair.index, pair.op), end(1 - pair.index, pair.twin)];

@@ -8,6 +8,7 @@ from typing import IO
 from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
+from ppsim.show.drawing.gantt_marks import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import text_colour
@@ -20,6 +21,7 @@ POINT = 72.27  # TeX's points of an inch
 ROW = 11.0  # points
 NAMES = 52.0  # points left of the rows
 FONT = 7.0  # points of a number at most
+NOTE_FONT, NOTE_HIGH = 8.0, 14.0  # points of a note's letters and from one line of notes to the next
 LETTER = 4.6  # points of a letter of a title
 BOX = "\\rule[-1pt]{{{}pt}}{{7pt}}"
 # What TeX reads as its own.
@@ -70,11 +72,16 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             name = shorten(panel.title, int(document.width * POINT / LETTER))
             lines.append(_text(0, top + 0.5 * ROW, name, "anchor=west"))
             top += 1.3 * ROW
+        notes = [*place_notes(panel, NOTE_FONT, scale, span, ROW)] if panel is panels[0] else []
+        top += NOTE_HIGH * max((line for *_, line in notes), default=0)
         lines += _rows(panel, top, scale)
-        for note in look.notes if panel is panels[0] else ():
+        for note, middle, line in notes:
             time, device = panel.place_note(note)
-            place = NAMES + time * scale, top + (device + 0.5) * ROW
-            lines.append(_text(*place, note.text, "fill=white,draw=black,inner sep=1.5pt"))
+            x, y = NAMES + middle * scale, top + (-(line - 0.5) * NOTE_HIGH if line else (device + 0.5) * ROW)
+            if line:
+                to = f"({NAMES + time * scale:.4g},{top + (device + NOTE_REACH) * ROW:.4g})"
+                lines.append(f"\\draw ({x:.4g},{y:.4g}) -- {to}; \\fill {to} circle (0.8pt);")
+            lines.append(_text(x, y, note.text, "fill=white,draw=black,inner sep=1.5pt"))
         top += (panel.devices + 0.5) * ROW
     lines.append(_text(NAMES, top + 3, "Time", "anchor=west"))
     lines.append(f"\\draw[->] ({NAMES + 26:.4g},{top + 3:.4g}) -- ({NAMES + 52:.4g},{top + 3:.4g});")
