@@ -28,7 +28,7 @@ from ppsim.base.notes import long_work
 
 Functions = tuple[Callable[..., Any], ...]
 
-# Up to this many entries CPython runs kernels over tables sooner than their machine code loads
+# When a process has run a kernel over this many entries of tables in CPython, its machine code has paid for its loading
 # (tests/benchmarks/bench_network.py).
 COMPILE_TABLES_ABOVE = 100_000
 
@@ -177,10 +177,10 @@ def cache_folder() -> str:
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
     """Run a kernel over tables of ``size`` entries: named tuples of arrays, which receive its results.
 
-    Large ones run as machine code; small ones in CPython, over views of the same memory. ``parts`` are the functions
-    that the kernel calls.
+    Large ones, and small ones once there have been many, run as machine code; the others in CPython, over views of the
+    same memory. ``parts`` are the functions that the kernel calls.
     """
-    if size > COMPILE_TABLES_ABOVE and (compiled := load(kernel, *tables, parts=parts)):
+    if pays(kernel, size, COMPILE_TABLES_ABOVE) and (compiled := load(kernel, *tables, parts=parts)):
         return compiled(*tables)
     return kernel(*map(view, tables))
 

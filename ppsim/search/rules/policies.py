@@ -9,15 +9,15 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from ppsim.base.compiled import call
+from ppsim.base.compiled import call, pays
 from ppsim.search.problem import Problem
 from ppsim.search.rules import policy_kernel
 from ppsim.search.rules.heuristics import time_table
 from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
 from ppsim.search.rules.policy_kernel import Policy
 
-# Ops: CPython writes the whole grid for this many in about half a second.
-COMPILE_ABOVE = 300
+# When a process has written this many ops in CPython, the compiled kernel has paid for its loading.
+COMPILE_WRITING_ABOVE = 36_000
 # F in flight on each stage, per stage after it: 1 is 1F1B's number, 2 that of ZB-H2.
 DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
@@ -53,7 +53,8 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
         policy.slack[:] = slack * mean * problem.n_stages
         policy.patience[:] = patience * mean
         policy.late_first[:] = first
-        if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=len(orders.code) > COMPILE_ABOVE):
+        paid = pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
+        if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=paid):
             yield "list scheduling", [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
 
 
