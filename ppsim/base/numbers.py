@@ -31,6 +31,12 @@ def format_part(value: float, whole: float) -> str:
     return format_number(round(value, max(0, DIGITS - math.floor(math.log10(whole)))))
 
 
+def format_range(low: float, high: float) -> str:
+    """Write both ends of a range of positive numbers with the decimals that the higher has in three digits."""
+    digits = max(0, 2 - math.floor(math.log10(high)))
+    return f"{low:,.{digits}f}-{high:,.{digits}f}"
+
+
 def format_share(share: float) -> str:
     """Write a share in percent with one digit after the point."""
     if not math.isfinite(share):

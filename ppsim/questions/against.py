@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.notes import progress
-from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.numbers import format_change, format_number, format_range, format_share
 from ppsim.base.workers import count_cores
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
@@ -20,6 +20,8 @@ from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby
+
+LEFT = ("layout", "change")  # columns of words
 
 
 def compare_runs(request: Any, table: str, runs: Nearby) -> Against:
@@ -57,7 +59,7 @@ class Against(Answer[Any]):
         """The runs, those left out, and the summary."""
         headings = self._headings
         if cells := list(_cells(self.rows, self.request.improve)):
-            yield Table(headings, cells, 200 if self.request.improve else 120, left=["layout", "change"])
+            yield Table(headings, cells, 200 if self.request.improve else 120, left=LEFT)
         yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
         yield from (Line(line) for line in self.moved)
         yield from self.line()
@@ -81,6 +83,7 @@ class Against(Answer[Any]):
             title="Published against predicted",
             said=self._errors(),
             inputs=inputs_of(self.given),
+            left=LEFT,
             headings=[heading.replace("\n", " ") for heading in self._headings],
             rows=[
                 *_cells(self.rows, self.request.improve),
@@ -154,7 +157,7 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
             continue
         layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
         cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
-        cells += [f"{row['low_s']:.3g}-{row['high_s']:.3g}"]
+        cells += [format_range(row["low_s"], row["high_s"])]
         cells += [_number(row["measured_step_s"]), format_change(row["error"]) if "error" in row else "-"]
         if improve:
             cells += [_number(row.get("planned_step_s")), row.get("change", "")]

@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.analysis.tradeoff import Point
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.notes import note, progress
-from ppsim.base.numbers import align_decimals, format_number, format_share
+from ppsim.base.numbers import align_decimals, format_number, format_range, format_share
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
@@ -489,7 +489,7 @@ class Plans(Answer[PlanRequest]):
                 row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
                 row["layout"],
                 format_number(row["step_s"]),
-                f"{row['low_s']:.3g}-{row['high_s']:.3g}{' tied' if row['tied'] else ''}",
+                f"{format_range(row['low_s'], row['high_s'])}{' tied' if row['tied'] else ''}",
                 f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
                 format_share(row["mfu"]),
                 format_share(row["bubble"]),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.numbers import MINUS, align_decimals, format_number, format_part
+from ppsim.base.numbers import MINUS, align_decimals, format_number, format_part, format_range
 from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
 
 
@@ -42,6 +42,17 @@ def test_a_part_has_the_digits_that_matter_beside_the_whole():
     assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
     assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"
+
+
+def test_both_ends_of_a_range_have_as_many_decimals():
+    ranges = [(10.0, 10.8), (9.38, 10.1), (0.2341, 0.25), (1234.4, 1301.0), (4.726, 6.41)]
+    assert [format_range(*each) for each in ranges] == [
+        "10.0-10.8",
+        "9.4-10.1",
+        "0.234-0.250",
+        "1,234-1,301",
+        "4.73-6.41",
+    ]
 
 
 def test_decimals_of_a_column_stand_one_below_the_other():

@@ -7,18 +7,21 @@ import sys
 from functools import partial
 from typing import Any
 
-from tests.benchmarks.clock import compile_always, machine, seconds
+from matplotlib.figure import Figure
+
+from ppsim.base.atomic_file import open_atomically
+from ppsim.base.numbers import format_number
+from ppsim.show.drawing.canvas import write_figure
+from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED
+from ppsim.version import VERSION
+from tests.benchmarks.clock import compile_always, duration, machine, seconds
 from tests.benchmarks.peers import models, ppsim
 
 SHAPES = ((8, 64), (16, 128), (32, 256), (64, 512), (128, 1024), (256, 2048), (512, 4096), (1024, 4096), (1024, 8192))
-# Colour, marker, width, and how far up the name stands.
-LOOKS = {
-    "ppsim": ("#124192", "o", 2.2, 6),
-    "C": ("#116948", "s", 1.6, -6),
-    "SimPy": ("#B4540A", "^", 1.2, 0),
-    "networkx": ("#6A7482", "v", 1.2, -7),
-    "torch": ("#7A4FA3", "D", 1.2, 7),
-}
+# Number of the colour, marker, width, and how far up the name stands.
+LOOKS = {"ppsim": (0, "o", 2.2, 6), "C": (2, "s", 1.6, -6), "SimPy": (1, "^", 1.2, 0), "networkx": (5, "v", 1.2, -7)}
+LOOKS["torch"] = (6, "D", 1.2, 7)
+FONT = 7.5  # points
 PATIENCE_S = 3.0  # a model that took longer is not tried on more ops
 
 
@@ -38,28 +41,30 @@ def measured() -> dict[str, tuple[list[int], list[float]]]:
     return lines
 
 
-def draw(lines: dict[str, tuple[list[int], list[float]]], target: str) -> None:
+def draw(lines: dict[str, tuple[list[int], list[float]]], said: str) -> Figure:
     """One line per model on logarithmic axes, named at its end."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ppsim", "font.size": 9})
-    figure, axes = plt.subplots(figsize=(6.75, 4.2), layout="constrained")
+    figure = Figure(figsize=(6.75, 4.2), layout="constrained")
+    axes = figure.add_subplot()
     for name, (ops, times) in lines.items():
-        colour, marker, width, up = LOOKS[name]
+        number, marker, width, up = LOOKS[name]
+        colour = FAMILY_COLOURS[number][0]
         axes.plot(ops, times, color=colour, marker=marker, markersize=4, linewidth=width)
-        axes.annotate(name, (ops[-1], times[-1]), (6, up), textcoords="offset points", color=colour, va="center")
-    axes.set(xscale="log", yscale="log", xlabel="ops", ylabel="processor seconds, shape to makespan")
-    axes.set_xlim(right=1.5e8)
-    axes.grid(color="#F1F3F6")
-    axes.set_axisbelow(True)
+        look: dict[str, Any] = {"textcoords": "offset points", "color": colour, "va": "center", "fontsize": FONT}
+        axes.annotate(name, (ops[-1], times[-1]), (6, up), **look)
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlim(right=1.2e8)
+    axes.xaxis.set_major_formatter(lambda value, _: format_number(value))
+    axes.yaxis.set_major_formatter(lambda value, _: duration(value))
+    axes.set_xlabel("ops", fontsize=FONT)
+    axes.set_ylabel("processor time, shape to makespan", fontsize=FONT)
+    axes.tick_params(which="both", labelsize=FONT, length=2, width=0.4)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"1F1B, in process\n{machine()}", fontsize=9, loc="left", color="#8A94A3")
-    metadata: dict[str, Any] = {"Date": None}
-    figure.savefig(target, metadata=metadata)
+    axes.set_title(said, fontsize=FONT, loc="left", color=MUTED)
+    return figure
 
 
 if __name__ == "__main__":
-    draw(measured(), sys.argv[1])
+    said = f"1F1B, in process. {machine()}"
+    inputs = {"ppsim": VERSION, "command": "python -m tests.benchmarks.growth"}
+    with open_atomically(sys.argv[1]) as out:
+        write_figure(partial(draw, measured(), said), out, ".svg", title=said, inputs=inputs)

@@ -127,11 +127,15 @@ def _without_fonts() -> str:
     return re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
+def photograph_of(entry: FigureEntry) -> str:
+    """The picture of a page in a browser, where the page has words for it; empty for others."""
+    return f"readme/{Path(entry.file).stem}.png" if entry.alt and not entry.file.endswith(PICTURES) else ""
+
+
 def entry_section(entry: FigureEntry) -> str:
     """A figure's part of the index: heading, what to see, picture or link, command."""
-    page = None if entry.file.endswith(PICTURES) else entry.file  # of which a photograph is shown, where it has words
-    source = f"readme/{Path(page).stem}.png" if page else entry.file
-    drawn = f'<img alt="{entry.alt}" src="{source}" width="100%">'
+    page = None if entry.file.endswith(PICTURES) else entry.file
+    drawn = f'<img alt="{entry.alt}" src="{photograph_of(entry) or entry.file}" width="100%">'
     picture = f'<a href="{page}">{drawn if entry.alt else page}</a>' if page else drawn
     output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
     return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n    {entry.line}{output}\n"

@@ -67,7 +67,7 @@ CAUSE_DARK = {
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
 FAMILY_COLOURS = (
-    ("#0072B2", "#5FB3F0"),
+    ("#0072B1", "#5FB3F0"),  # nearly okabe-ito's first, which cells have, where it stays so on dark pages
     ("#C85200", "#FF9A4D"),
     ("#008F68", "#3CC79B"),
     ("#B3579A", "#E6A1CB"),
@@ -170,6 +170,7 @@ def text_colour(fill: str) -> str:
 # What has another colour on a dark page, beside cells, messages and points, which keep theirs.
 TWINS = {
     **{PAGE: "#0d1117", INK: "#e6eaf0", "#444444": "#9aa6b5", MUTED: "#9aa6b5", COMM_ARROW: "#E58BB0"},
+    **dict(FAMILY_COLOURS),
     **{BUBBLE: BUBBLE_DARK, HIGHLIGHT[0]: HIGHLIGHT[1], blend(RAMP[0][0], "#ffffff", 0.22): "#2C3540"},
     **{CAUSE_FILL[name]: dark for name, dark in CAUSE_DARK.items()},
     **{pair[0]: pair[1] for n in range(1, 9) for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)},

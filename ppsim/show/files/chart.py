@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.numbers import align_rows
 from ppsim.show.drawing.canvas import write_figure
-from ppsim.show.drawing.palette import FAMILY_COLOURS, TWINS
+from ppsim.show.drawing.palette import TWINS
 from ppsim.show.files.document import require_suffix
 from ppsim.show.files.page_parts import fill_page
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
+WORDS = ' class="words"'
 PHONE = 3.4  # inches of a picture of its own for phones
 MOST = 60_000  # letters of one that a page has twice; a larger one slides
 
@@ -40,16 +41,20 @@ def save_chart(
     inputs: Mapping[str, Any],
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
+    left: Sequence[str] = (),
 ) -> None:
-    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table below."""
+    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table below.
+
+    ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
+    """
     with open_atomically(target) as out:
         if suffix != ".html":
             write_figure(partial(draw, width), out, suffix, title=title, inputs=inputs)
             return
-        wide, narrow = _for_a_page(draw, width), ""
+        wide, narrow = _for_a_page(draw, width, "w"), ""
         if len(wide) < MOST:
-            narrow = re.sub(r'( id="|"#|url\(#)', r"\1phone-", _for_a_page(draw, min(width, PHONE)))
-            narrow = narrow.replace("<svg", '<svg class="phone"', 1)
+            narrow = _for_a_page(draw, min(width, PHONE), "n").replace("<svg", '<svg class="phone"', 1)
+        sides = [WORDS if heading in left else "" for heading in headings]
         page = fill_page(
             title,
             "chart",
@@ -57,22 +62,41 @@ def save_chart(
             "document.documentElement.dataset.state = 'drawn';",
             said=html.escape(said),
             picture=wide + narrow,
-            head="".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in headings),
-            body="\n".join(map(_row, align_rows(rows))),
+            head="".join(
+                f'<th scope="col"{side}>{html.escape(name)}</th>' for name, side in zip(headings, sides, strict=True)
+            ),
+            body="\n".join(_row(row, sides) for row in align_rows(rows)),
             command=html.escape(str(inputs.get("command", ""))),
         )
         out.write(page)
 
 
-def _for_a_page(draw: Callable[[float], Figure], width: float) -> str:
+def _for_a_page(draw: Callable[[float], Figure], width: float, prefix: str) -> str:
     picture = io.BytesIO()
     write_figure(partial(draw, width), picture, ".svg", title="", inputs={})
-    return for_both_themes(picture.getvalue().decode())
+    return _compact(for_both_themes(picture.getvalue().decode()), prefix)
 
 
-def _row(cells: Sequence[str]) -> str:
+def _compact(svg: str, prefix: str) -> str:
+    """Name each look once and each id shortly, cut places to hundredths, leave out blanks: about half is left."""
+    names = {name: f"{prefix}{n}" for n, name in enumerate(dict.fromkeys(re.findall(r'(?:"#|url\(#)([^")]+)', svg)))}
+    looks: dict[str, str] = {}
+    svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)
+    svg = re.sub(r'("#|url\(#)([^")]+)', lambda m: m[1] + names[m[2]], svg)
+    svg = re.sub(r"\s*\n\s*", " ", re.sub(r">\s*\n\s*<", "><", svg))
+    look = r'(<(?:use|path)\b[^>]*?) style="([^"]*)"'
+    svg = re.sub(look, lambda m: f'{m[1]} class="{looks.setdefault(m[2], f"{prefix}{len(looks)}")}"', svg)
+    svg = re.sub(r"<[^>]*>", lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg)
+    rules = "".join(f".{name}{{{look}}}" for look, name in looks.items())
+    return svg.replace("</svg>", f"<style>{rules}</style></svg>")
+
+
+def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
+    """A row; of one with fewer cells than columns the second is a remark."""
     first, *rest = map(html.escape, cells)
-    return f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+    sides = sides[1:] if len(cells) == len(sides) else [f'{WORDS} colspan="{len(sides) - 1}"']
+    texts = [f"<td{side}>{cell}</td>" for side, cell in zip(sides, rest, strict=True)]
+    return f'<tr><th scope="row">{first}</th>{"".join(texts)}</tr>'
 
 
 def for_both_themes(svg: str) -> str:
@@ -80,6 +104,6 @@ def for_both_themes(svg: str) -> str:
     drawn = re.sub(
         r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL
     )
-    twins = {light.lower(): dark for light, dark in (*FAMILY_COLOURS, *TWINS.items())}
+    twins = {light.lower(): dark for light, dark in TWINS.items()}
     drawn = drawn.replace("fill: #ffffff", "fill: var(--page)")
     return re.sub(r"#[0-9a-f]{6}", lambda c: f"light-dark({c[0]}, {twins[c[0]]})" if c[0] in twins else c[0], drawn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 from ppsim.analysis.jitter import Sampled
 from ppsim.schedules import generate
 from ppsim.show.drawing.trust import draw_published, draw_spread, say_what_is_drawn
+from ppsim.show.files.chart import save_chart
 from tests.commands import invoke, refused
 
 
@@ -82,6 +84,40 @@ def test_a_page_holds_the_picture_and_its_table(tmp_path):
     assert "ppsim jitter 1f1b zb-1p" in page
     invoke(*JITTER, "-o", str(tmp_path / "y.html"))
     assert (tmp_path / "y.html").read_text() == page
+
+
+def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
+    """Numbers in words stay whole; a row that is left out is a remark, which takes no column's width."""
+    rng = np.random.default_rng(1)
+    rows = [
+        run(f"p{n}", f"gpu{n % 8}", *np.exp(rng.normal(1, 0.5)) * np.array([1, 1.05, 0.9, 1.2])) for n in range(230)
+    ]
+    cells = [[f"p{n}", "tp 2, pp 4", "1.234567", "3" if n else "2.5"] for n in range(230)] + [
+        ["q", "left out: <no> GPU"]
+    ]
+    save_chart(
+        lambda width: draw_published(rows, width),
+        6.75,
+        str(tmp_path / "x.html"),
+        ".html",
+        title="T",
+        said="S",
+        inputs={},
+        headings=["run", "layout", "a", "b"],
+        rows=cells,
+        left=["layout"],
+    )
+    page = (tmp_path / "x.html").read_text()
+    assert len(page) < 150_000
+    assert page.count('<svg class="phone"') == 1
+    assert '<td class="words">tp 2, pp 4</td><td>1.234567</td><td>3.0</td>' in page
+    assert '<td class="words" colspan="3">left out: &lt;no&gt; GPU</td>' in page
+    svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    ids = [re.findall(r' id="([^"]+)"', svg) for svg in svgs]
+    assert not set(ids[0]) & set(ids[1])
+    for svg, own in zip(svgs, ids, strict=True):
+        assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) == set(own)
+        assert set(re.findall(r' class="(\w\d+)"', svg)) == set(re.findall(r"\.(\w\d+){", svg))
 
 
 def test_other_formats_are_refused_before_anything_is_drawn(tmp_path):

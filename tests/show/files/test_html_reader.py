@@ -14,6 +14,7 @@ from ppsim.engine.memory.usage import activation_model, curves
 from ppsim.schedules import generate
 from tests.browser import started
 from tests.cases import timed
+from tests.commands import invoke
 from tests.pages import BROWSER, page
 
 pytestmark = pytest.mark.slow
@@ -302,6 +303,18 @@ def test_printing_hides_what_is_closed_and_fits_the_page(reader):
     assert after == before
     _, (header, chart), _ = reader(PRINTED, *(timed(name, 4, 8) for name in ("gpipe", "1f1b", "interleaved", "zb-1p")))
     assert header + chart < 718  # pixels of A4 inside its margins
+
+
+def test_a_cluster_prints_its_chart_beside_its_numbers(browser, tmp_path):
+    target = tmp_path / "x.html"
+    shape = "run interleaved --devices 16 --mb 64 --unit ms --tf 2 --tb 4 --cluster gallery/cluster.toml -q"
+    assert invoke(*shape.split(), "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    before, (header, chart), after = browser.run(
+        f"(() => {{ const by = id => document.getElementById(id); {PRINTED} }})()"
+    )
+    assert header + chart < 718
+    assert after == before
 
 
 PRINTED = """

@@ -30,7 +30,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     top += height;
     if (linked(timeline)) {
       panel.linkTop = top + LINK_HEAD;
-      top = panel.linkTop + linked(timeline) * LINK_ROW;
+      top = panel.linkTop + linked(timeline) * linkRow();
     }
     if (panel.curve) {
       panel.curveTop = top + 24;
@@ -255,7 +255,7 @@ function figure(view, geometry, theme) {
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {
-      const height = timeline.links.names.length * LINK_ROW;
+      const height = timeline.links.names.length * linkRow();
       canvases.push({ canvas: linkPixels(panel, geometry, theme), left, top: panel.linkTop, width: plotWidth, height });
       content.push(linkNotes(panel, geometry, theme));
     }

@@ -49,5 +49,5 @@ function foldMarks({ timeline, top, height, row, linkTop, curve, curveTop, curve
   const bracket = right > left ? `<path d="M${px(left)} ${top - 1}v-3H${px(right)}v3" fill="none" stroke="${theme.ink}"/>`
     + text((left + right) / 2, top - 8, 12, theme.ink, `× ${repeats}`, CENTRED) : '';
   return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '')
-    + (linkTop ? blank(linkTop, timeline.links.names.length * LINK_ROW) : '') + dots.join('') + bracket;
+    + (linkTop ? blank(linkTop, timeline.links.names.length * linkRow()) : '') + dots.join('') + bracket;
 }

@@ -18,8 +18,8 @@ function place(event) {
         index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false,
         high: (y - panel.top) / panel.row % 1,
       };
-    if (panel.linkTop && y >= panel.linkTop && y < panel.linkTop + panel.timeline.links.names.length * LINK_ROW)
-      return { index, panel, time, link: Math.floor((y - panel.linkTop) / LINK_ROW), curve: true };
+    if (panel.linkTop && y >= panel.linkTop && y < panel.linkTop + panel.timeline.links.names.length * linkRow())
+      return { index, panel, time, link: Math.floor((y - panel.linkTop) / linkRow()), curve: true };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
       return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), high: y - panel.curveTop, curve: true };
   }
@@ -201,15 +201,17 @@ function followTheme() {
 const PAPER = [1047, 710]; // pixels of A4 inside its margins
 const ALONE = 640; // of a chart on a page of its own
 
-/** The tallest row with which the chart has room on the first page, below numbers and legend; if none, of a page of its own. */
+/** The tallest row with which the chart has room on the first page, below numbers and legend; if twice as tall or legible only there, of a page of its own. */
 function printedRow() {
   const usual = TIMELINES.length > 1 ? 18 : clamp(Math.floor(290 / TIMELINES[0].devices), 1, 34);
   const room = PAPER[1] - chartBox().top + document.body.getBoundingClientRect().top;
   const least = Math.min(usual, TIMELINES.some(t => t.bands.length) ? 24 : TIMELINES.length > 1 ? 14 : 9);
-  for (const [high, low] of [[room, least], [ALONE, 7]])
-    for (let row = usual; row >= low; row--)
-      if (geometryOf(view, PAPER[0] - 37, row).height < high) return row;
-  return usual;
+  const [here, alone] = [room, ALONE].map(high => {
+    let row = usual;
+    while (row >= 7 && geometryOf(view, PAPER[0] - 37, row).height >= high) row--;
+    return row < 7 ? 0 : row;
+  });
+  return (here >= Math.min(least, alone / 2) ? here : alone) || usual;
 }
 
 /** Print light, at the width of the paper; afterwards as before. */

@@ -7,7 +7,7 @@ const STRIP = 8; // pixels of a column of a strip, over which the share of time 
 
 /** The share of a row that its lane takes: a band for each kind, or one strip where rows are low; none below that. */
 function laneShare({ timeline, row }) {
-  if (row < 5) return 0;
+  if (row < (view.printing ? 9 : 5)) return 0;
   return row >= 15 ? 0.1 + 0.15 * timeline.bands.length : 0.4;
 }
 

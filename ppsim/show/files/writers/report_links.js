@@ -1,13 +1,13 @@
 // How much each link and each shared network card is in use: a strip for each below the rows, as high as its use.
 
-const LINK_ROW = 13; // pixels of a strip with the space above it
+const linkRow = () => view.printing ? 9 : 13; // pixels of a strip with the space above it
 const LINK_HEAD = 24;
 
 /** A canvas with the mean use over every pixel's time, as bars from the foot of each strip. */
 function linkPixels({ timeline }, geometry, theme) {
   const { links } = timeline;
   const dense = Math.min(2, devicePixelRatio || 1);
-  const [width, high] = [Math.max(1, Math.round(geometry.plotWidth * dense)), Math.round(LINK_ROW * dense)];
+  const [width, high] = [Math.max(1, Math.round(geometry.plotWidth * dense)), Math.round(linkRow() * dense)];
   const [space, tall] = [Math.round(3 * dense), high - Math.round(3 * dense)];
   const canvas = element('canvas', { width, height: high * links.names.length });
   const context = canvas.getContext('2d');
@@ -39,9 +39,9 @@ function linkPixels({ timeline }, geometry, theme) {
 function linkNotes({ timeline, linkTop }, geometry, theme) {
   const { links } = timeline;
   const heading = `links: share of ${links.bandwidth ? 'bandwidth' : 'time'} in use`;
-  const size = 10;
+  const size = view.printing ? 8 : 10;
   return text(geometry.left, linkTop - 5, 11.5, theme.muted, heading) + links.names.map((name, row) => {
-    const y = linkTop + (row + 0.5) * LINK_ROW + 5;
+    const y = linkTop + (row + 0.5) * linkRow() + 5;
     const right = geometry.left + geometry.plotWidth + 10;
     const note = geometry.narrow ? links.notes[row].split(',')[0] : `${links.notes[row].replace(',', ', most at once')}`;
     const named = geometry.narrow
