@@ -70,7 +70,7 @@ function comparison() {
 }
 
 function perDevice(timeline) {
-  const [busy, idle] = [timeline.busy, timeline.idle].map(times => inColumn(Array.from(times)));
+  const [busy, idle] = [timeline.busy, timeline.idle].map(inColumn);
   const rows = busy.map((_, device) => [
     `device ${device}`, timeline.offsets[device + 1] - timeline.offsets[device], busy[device], idle[device], percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0),
     timeline.peak_activations[device], ...(timeline.peak_memory ? [timeline.held[device]] : []),
