@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.analysis.tradeoff import Point
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.notes import note, progress
-from ppsim.base.numbers import align_decimals, format_number, format_range, format_share
+from ppsim.base.numbers import align_decimals, format_number, format_part, format_range, format_share
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
@@ -609,7 +609,7 @@ def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
         return f"{format_number(best['step_s'] - row['step_s'])} s faster, less simple"
     more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
     name = max(more, key=lambda term: more[term])
-    return f"{name} +{format_number(more[name])} s" if more[name] > 0 else "the same"
+    return f"{name} +{format_part(more[name], best['step_s'])} s" if more[name] > 0 else "the same"
 
 
 def describe(parallel: Any) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ppsim.core.ops import Kind
 from ppsim.show.drawing.gantt_layout import colours_of
+from ppsim.show.drawing.gantt_strokes import add_path, rectangles
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.drawing.palette import LEVELS, text_colour
 
@@ -26,28 +27,18 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
     Limits, ticks and labels are set and may be changed afterwards; the title may be empty. Of the look, palette, window
     and the first device's number are used.
     """
-    from matplotlib.collections import PolyCollection
-
     schedule = timeline.schedule
     length = (timeline.end - timeline.start) * np.where(schedule.pair >= 0, 0.5, 1.0)  # a pair's two ops side by side
     start = np.where(schedule.leads, timeline.start, timeline.end - length)
     low = schedule.device - ROW / 2
-    corners = np.stack(
-        [
-            np.stack([start, low], axis=1),
-            np.stack([start + length, low], axis=1),
-            np.stack([start + length, low + ROW], axis=1),
-            np.stack([start, low + ROW], axis=1),
-        ],
-        axis=1,
-    )
     palette = look.colours
     colours = colours_of(schedule)
     for colour in np.unique(colours).tolist():
         kind, level = divmod(colour, LEVELS)
         name, fill = "_" if level else Kind(kind).info.name, palette.colours[colour]
-        own = corners[colours == colour]
-        ax.add_collection(PolyCollection(own, facecolors=fill, edgecolors="white", linewidths=0.3, label=name))
+        left, below, own = start[colours == colour], low[colours == colour], length[colours == colour]
+        path = rectangles(left, left + own, below, below + ROW)
+        add_path(ax, path, facecolor=fill, edgecolor="white", linewidth=0.3, label=name)
     first, last = look.window or (0.0, timeline.makespan)
     ax.set(xlim=(first, last), ylim=(schedule.n_devices - 0.5, -0.5), xlabel=timeline.unit, facecolor=palette.bubble)
     ax.set_yticks(range(schedule.n_devices), [f"device {d + look.base}" for d in range(schedule.n_devices)])

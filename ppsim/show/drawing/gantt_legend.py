@@ -92,15 +92,8 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
         if entry.colours:
             frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
             figure.add_artist(frame).set_transform(points)
-        figure.text(
-            x + _name_at(entry, font),
-            y,
-            entry.name,
-            fontsize=font,
-            va="center_baseline",
-            transform=points,
-            parse_math=False,
-        )
+        look: dict[str, Any] = {"fontsize": font, "va": "center_baseline", "parse_math": False}
+        figure.text(x + _name_at(entry, font), y, entry.name, transform=points, **look)
         x += _entry_width(entry, font)
 
 

@@ -258,17 +258,10 @@ def number_cells(
 ) -> None:
     """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of shape (cells,)."""
     middle = (cells.left + cells.right) / 2
+    look: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "zorder": 5}
     for cell in np.flatnonzero(shown).tolist():
-        axes.text(
-            middle[cell],
-            y[cell],
-            texts[cell] if texts else str(cells.number[cell]),
-            fontsize=size,
-            color=text_colour(palette.colours[cells.colour[cell]]),
-            ha="center",
-            va="center_baseline",
-            zorder=5,
-        )
+        text, colour = texts[cell] if texts else str(cells.number[cell]), palette.colours[cells.colour[cell]]
+        axes.text(middle[cell], y[cell], text, color=text_colour(colour), **look)
 
 
 def _draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
@@ -278,17 +271,7 @@ def _draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
     edge = 0.5 - gap
     step = np.sign(messages.receiver - messages.sender)
     tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
+    look: dict[str, Any] = {"arrowstyle": "-|>,head_length=1.8,head_width=0.9", "mutation_scale": 1, "linewidth": 0.55}
+    look |= {"color": COMM_ARROW, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
     for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
-        axes.add_artist(
-            FancyArrowPatch(
-                (sent, y),
-                (arrived, onto),
-                arrowstyle="-|>,head_length=1.8,head_width=0.9",
-                mutation_scale=1,
-                linewidth=0.55,
-                color=COMM_ARROW,
-                shrinkA=0,
-                shrinkB=0,
-                zorder=2,
-            )
-        )
+        axes.add_artist(FancyArrowPatch((sent, y), (arrived, onto), **look))

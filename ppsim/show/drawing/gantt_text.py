@@ -61,26 +61,26 @@ def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
     return len(title) < LONGEST_TITLE and text_width(title, SMALLEST_FONT, "bold") <= room
 
 
-def wrap_title(text: str, room: float, size: float) -> list[str]:
-    """Break a title between words into lines of so many points, at most ``MOST_LINES``, the last cut where it must."""
+def wrap_title(text: str, room: float, size: float, weight: str = "bold") -> list[str]:
+    """Break a text between words into lines of so many points, at most ``MOST_LINES``, the last cut where it must."""
     lines: list[str] = []
     for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
-        if lines and text_width(f"{lines[-1]} {word}", size, "bold") <= room:
+        if lines and text_width(f"{lines[-1]} {word}", size, weight) <= room:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
     last = [" ".join(lines[MOST_LINES - 1 :])] if len(lines) > MOST_LINES else []
-    return [_cut(line, room, size) for line in [*lines[: MOST_LINES - len(last)], *last]]
+    return [_cut(line, room, size, weight) for line in [*lines[: MOST_LINES - len(last)], *last]]
 
 
-def _cut(text: str, room: float, size: float) -> str:
+def _cut(text: str, room: float, size: float, weight: str = "bold") -> str:
     """Cut a text to what fits into so many points."""
     # Nothing longer is measured, as that takes long: no figure has room for as many of the narrowest letters.
     text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
-    if text_width(text, size, "bold") <= room:
+    if text_width(text, size, weight) <= room:
         return text
     fits = bisect_left(
-        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, "bold") > room
+        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, weight) > room
     )
     return f"{text[:fits].rstrip()}..." if fits else ""
 

@@ -101,9 +101,8 @@ def _stack(
 ) -> None:
     """What fills a device: one area above the other, each named with its amount at the peak."""
     scale = _scale(axes, curve, font, cap, top)
-    for line, (colour, _) in reversed(
-        list(enumerate(part_colours(curve.parts)))
-    ):  # each hides the lower part of those before
+    # Each hides the lower part of those before.
+    for line, (colour, _) in reversed([*enumerate(part_colours(curve.parts))]):
         time, value = steps(curve, line)
         area = np.append(time, span), np.append(value, value[-1]) / scale
         axes.fill_between(*area, step="post", color=colour, linewidth=0)
@@ -125,11 +124,10 @@ def _parts(curve: Curve) -> list[tuple[float, str, str]]:
     last = steps(curve, len(curve.parts) - 1)[1]
     at = int(last.argmax())
     tops = [float(steps(curve, line)[1][at]) for line in range(len(curve.parts))]
+    parts = zip([0.0, *tops], tops, curve.parts, part_colours(curve.parts), strict=False)
     return [
         ((below + above) / 2, f"{name}: {format_held(above - below, curve.unit)}", colour)
-        for below, above, name, (colour, _) in zip(
-            [0.0, *tops], tops, curve.parts, part_colours(curve.parts), strict=False
-        )
+        for below, above, name, (colour, _) in parts
         if above > below
     ]
 
@@ -271,9 +269,7 @@ def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base:
     box, devices = axes.get_window_extent(), len(curve.peak)
     wide, rows = max(2, round(box.width)), max(1, min(devices, round(box.height)))
     held = np.zeros((rows, wide))
-    for device in range(
-        devices
-    ):  # where devices outnumber the dots, a row shows the most that any of its devices holds
+    for device in range(devices):  # of devices that outnumber the dots, a row shows the most that any holds
         row = held[device * rows // devices]
         np.maximum(row, columns(curve, device, span, wide), out=row)
     top = top or 1.0

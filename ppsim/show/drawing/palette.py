@@ -76,12 +76,12 @@ FAMILY_COLOURS = (
     ("#7B5CB8", "#B9A3EA"),
     ("#8C510A", "#D59A5B"),
 )
-SHAPES = 5
+MARKERS = "os^Dv"  # of figures; pages draw the same shapes
 
 
 def family_look(number: int) -> tuple[tuple[str, str], int]:
     """Return the colours of the n-th family and the number of its shape; no two of the first 40 share both."""
-    return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (number + number // len(FAMILY_COLOURS)) % SHAPES
+    return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (number + number // len(FAMILY_COLOURS)) % len(MARKERS)
 
 
 # Parts of a plan's step and of its memory, in bars on a light and on a dark page.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.text import shorten
 from ppsim.show.drawing.letters import text_width
-from ppsim.show.drawing.palette import MUTED, family_look
+from ppsim.show.drawing.palette import MARKERS, MUTED, family_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,6 @@ NEAR = 6  # places for a name beside its point
 AWAY = (14.0, 24.0, 38.0)  # points between a point and a name that has no room beside it
 LEADER_DOTS = 12  # of a line to a name, where it is looked whether it meets others
 FAR = 8.0  # ratio of the largest to the smallest value from which an axis is logarithmic
-MARKERS = "os^Dv"
 LONGEST_NAME, LONGEST_LABEL = 60, 80  # characters
 LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
@@ -72,9 +71,8 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str) -> Non
         own = np.array([name == family for name in names])
         first, rest = own & best, own & ~best
         axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)
-        axes.scatter(
-            x[rest], y[rest], s=11, facecolors="white", edgecolors=colour, linewidths=0.8, marker=marker, zorder=2
-        )
+        hollow: dict[str, Any] = {"facecolors": "white", "edgecolors": colour, "linewidths": 0.8, "marker": marker}
+        axes.scatter(x[rest], y[rest], s=11, zorder=2, **hollow)
         if len(names) > CROWD or best.sum() > LONG_FRONT >= len(families):  # most points have no name beside them
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _spread(axes, x, y)
@@ -161,20 +159,10 @@ def _name_points(
         taken.append(boxes[chosen])
         side = sides[chosen]
         leaders += _leader(place, side, boxes[chosen])
-        text = axes.annotate(
-            name,
-            (point.makespan, point.peak),
-            (side.right, side.up),
-            textcoords="offset points",
-            fontsize=FONT,
-            color="black" if on_front else MUTED,
-            ha=side.align,
-            va="bottom",
-            parse_math=False,
-            bbox=box,
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None,
-        )
-        text.set_zorder(4)
+        look: dict[str, Any] = {"color": "black" if on_front else MUTED, "ha": side.align, "bbox": box, "zorder": 4}
+        look["arrowprops"] = {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
+        to = (point.makespan, point.peak), (side.right, side.up)
+        axes.annotate(name, *to, textcoords="offset points", fontsize=FONT, va="bottom", parse_math=False, **look)
 
 
 class Side(NamedTuple):

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
+from ppsim.show.drawing.gantt_text import wrap_title
 from ppsim.show.drawing.letters import is_symbol, text_width
-from ppsim.show.drawing.palette import FAMILY_COLOURS, MUTED, family_look
+from ppsim.show.drawing.palette import FAMILY_COLOURS, MARKERS, MUTED, family_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +26,6 @@ NOTE = 0.13  # inches, a line of text below all
 LONGEST_NAME = 40
 NARROW = 5.0  # inches, of a figure that has its axes one above the other
 NEAR = 0.1  # share of error within which a run is in the band
-MARKERS = "os^Dv"
 ROW = 0.42  # inches of a schedule's shape
 BINS = 160  # of a shape of spread
 SMOOTH = 2.0  # bins, deviation of the curve that smooths it
@@ -64,14 +64,7 @@ def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[s
     said += f" Left out, as they cannot be predicted: {refused:,}." if refused else ""
     unmeasured = len(rows) - compared - refused
     said += f" Without a measured step: {unmeasured:,}." if unmeasured else ""
-    lines = [""]
-    for word in said.split(" "):
-        longer = f"{lines[-1]} {word}".lstrip()
-        if text_width(longer, FONT - 1) > (width - 0.12) * POINTS * 0.95:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
+    return wrap_title(said, (width - 0.12) * POINTS * 0.95, FONT - 1, "normal")
 
 
 def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -90,11 +83,11 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     names, counts = np.unique(gpus, return_counts=True)
     for place, at in enumerate(np.argsort(-counts, kind="stable").tolist()):
         here, ((colour, _), shape) = gpus == names[at], family_look(place)
+        marker = MARKERS[shape]
         axes.vlines(measured[here], low[here], high[here], color=colour, linewidth=0.5, alpha=0.35)
         label = f"{shorten(str(names[at]), LONGEST_NAME)} ({counts[at]:,})"
-        axes.scatter(
-            measured[here], predicted[here], s=5, color=colour, marker=MARKERS[shape], linewidths=0, label=label
-        )
+        look: dict[str, Any] = {"s": 5, "color": colour, "marker": marker, "linewidths": 0}
+        axes.scatter(measured[here], predicted[here], label=label, **look)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
     axes.legend(loc="upper left", fontsize=FONT - 0.5, frameon=False, handletextpad=0.2, borderpad=0, labelspacing=0.3)

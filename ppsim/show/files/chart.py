@@ -51,9 +51,10 @@ def save_chart(
         if suffix != ".html":
             write_figure(partial(draw, width), out, suffix, title=title, inputs=inputs)
             return
-        wide, narrow = _for_a_page(draw, width, "w"), ""
+        wide, narrow = _compact(svg_for_pages(partial(draw, width)), "w"), ""
         if len(wide) < MOST:
-            narrow = _for_a_page(draw, min(width, PHONE), "n").replace("<svg", '<svg class="phone"', 1)
+            narrow = _compact(svg_for_pages(partial(draw, min(width, PHONE))), "n")
+            narrow = narrow.replace("<svg", '<svg class="phone"', 1)
         sides = [WORDS if heading in left else "" for heading in headings]
         page = fill_page(
             title,
@@ -69,12 +70,6 @@ def save_chart(
             command=html.escape(str(inputs.get("command", ""))),
         )
         out.write(page)
-
-
-def _for_a_page(draw: Callable[[float], Figure], width: float, prefix: str) -> str:
-    picture = io.BytesIO()
-    write_figure(partial(draw, width), picture, ".svg", title="", inputs={})
-    return _compact(for_both_themes(picture.getvalue().decode()), prefix)
 
 
 def _compact(svg: str, prefix: str) -> str:
@@ -99,8 +94,11 @@ def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
     return f'<tr><th scope="row">{first}</th>{"".join(texts)}</tr>'
 
 
-def for_both_themes(svg: str) -> str:
-    """Make an svg take the page's background and text, and each colour's twin on a dark page."""
+def svg_for_pages(draw: Callable[[], Figure]) -> str:
+    """Draw a figure that takes the page's background and text, and each colour's twin on a dark page."""
+    out = io.BytesIO()
+    write_figure(draw, out, ".svg", title="", inputs={})
+    svg = out.getvalue().decode()
     drawn = re.sub(
         r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL
     )

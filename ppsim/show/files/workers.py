@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.worker_map import WorkerMap, figure_of
-from ppsim.show.files.chart import for_both_themes
+from ppsim.show.files.chart import svg_for_pages
 from ppsim.show.files.document import require_suffix
 from ppsim.show.files.writers import figure
 
@@ -32,7 +31,5 @@ STYLE = """
 
 def workers_svg(found: WorkerMap, width: float) -> str:
     """Draw the map as a section of a page, as wide as its column."""
-    out = io.BytesIO()
-    write_figure(lambda: figure_of(found, width), out, ".svg", title=TITLE, inputs={})
     head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{TITLE}">'
-    return f"{head}<style>{STYLE}</style>{for_both_themes(out.getvalue().decode())}</div>\n"
+    return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: figure_of(found, width))}</div>\n"
