@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ppsim.cli._command import Question
 from ppsim.errors import InputError, MissingDependency
 from ppsim.questions.options import Request, common, flag
+
+if TYPE_CHECKING:
+    import socket
 
 LOCAL = "127.0.0.1"
 NAMES = (LOCAL, "localhost", "[::1]")  # of this machine, in every address of its page
@@ -46,12 +49,9 @@ class ServeRequest(Request):
 
 
 def _serve(ctx: click.Context, asked: ServeRequest) -> None:
-    import errno
     import logging
-    import socket
     import webbrowser
     from functools import partial
-    from ipaddress import ip_address
     from pathlib import Path
     from tempfile import TemporaryDirectory
     from threading import Thread
@@ -83,16 +83,8 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
         models, clusters = library_names()
         page = live_page(shown_first, first, names, searched, models, clusters, watches=bool(watched))
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listening = socket.create_server((host, port), family=family, reuse_port=False)
-        except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
-            hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
-            raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
-        bound, port = listening.getsockname()[:2]
-        everywhere = ip_address(bound).is_unspecified
-        shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
+        listening, shown, everywhere = _listen(host, port)
+        port = listening.getsockname()[1]
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
         hosts = frozenset(f"{name}{port}" for name in (*NAMES, shown) for port in ports)
         planner = Planner()
@@ -129,6 +121,23 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
             run_interruptibly(partial(server.run, [listening]), partial(setattr, server, "should_exit", True))
         finally:
             planner.close()
+
+
+def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
+    """Open the port: its socket, the name to ask for it by, and whether it is that of every address here."""
+    import errno
+    import socket
+    from ipaddress import ip_address
+
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, reuse_port=False)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
+        hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
+        raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
+    everywhere = ip_address(listening.getsockname()[0]).is_unspecified
+    return listening, socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host, everywhere
 
 
 def _is_local(host: str) -> bool:

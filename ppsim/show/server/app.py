@@ -71,15 +71,100 @@ def make_app(
     from starlette.responses import Response
     from starlette.routing import Route
 
-    places, shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
-    planned = asyncio.Semaphore(1)  # which takes all cores
-    drawn = asyncio.Semaphore(1)  # drawing and keeping files are no work for several threads
+    async def index(request: Request) -> Response:
+        return Response(page, media_type="text/html")
 
-    async def in_turn(request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]) -> Response:
-        if places.locked():
+    async def refuse(request: Request, error: Exception) -> Response:
+        return _refusal(*error.args)
+
+    answers = _Answers(show, folder, tell, plan, changes)
+    app = Starlette(
+        routes=[
+            Route("/", index),
+            Route("/changes", answers.changed),
+            Route("/view", answers.view, methods=["POST"]),
+            *([Route("/why", answers.why, methods=["POST"])] if tell else ()),
+            *([Route("/plan", answers.plans)] if plan else ()),
+            Route("/export", answers.export, methods=["POST"]),
+            Route("/drop", answers.drop, methods=["POST"]),
+        ],
+        exception_handlers={_Refused: refuse},
+    )
+    app.add_middleware(_Guard, hosts=hosts, any_address=any_address)
+    return app
+
+
+class _Answers:
+    """What requests for work are answered, each kind of work in its turn."""
+
+    def __init__(self, show: Show, folder: Path, tell: Tell | None, plan: Plan | None, changes: Changes | None) -> None:
+        self.show, self.folder, self.tell, self.plan, self.changes = show, folder, tell, plan, changes
+        self.places, self.shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
+        self.planned = asyncio.Semaphore(1)  # which takes all cores
+        self.drawn = asyncio.Semaphore(1)  # drawing and keeping files are no work for several threads
+
+    async def view(self, request: Request) -> Response:
+        asked = await _read(request, LARGEST_ASKED, "the request")
+        return await self._in_turn(request, self.shown, lambda: _json(contents(self._document(asked), encode_column)))
+
+    async def why(self, request: Request) -> Response:
+        tell = self.tell
+        assert tell
+        asked = await _read(request, LARGEST_ASKED, "the request")
+
+        def work() -> Response:
+            return _json(story_object(tell(_fields(asked), self.folder), encode_column))
+
+        return await self._in_turn(request, self.shown, work)
+
+    async def plans(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        plan = self.plan
+        assert plan
+        fields = dict(request.query_params)
+        return await self._in_turn(request, self.planned, lambda: Response(plan(fields), media_type="text/html"))
+
+    async def export(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
+
+        def work() -> Response:
+            form = formats().get(suffix)
+            if form is None:
+                return _refusal(422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats())))
+            out = BytesIO()
+            form.write(self._document(asked), out, suffix)
+            named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
+            return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
+
+        return await self._in_turn(request, self.drawn, work)
+
+    async def drop(self, request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        if not _NAME.fullmatch(name):
+            return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
+        content = await _read(request, LARGEST_DROP, f"'{name}'")
+        return await self._in_turn(request, self.drawn, lambda: self._keep(name, content))
+
+    async def changed(self, request: Request) -> Response:
+        since = request.query_params.get("since", "")
+
+        def work() -> Response:
+            name, count = self.changes() if self.changes else ("", 0)
+            shape = self._shape_of(name) if str(count) != since and name else {}
+            return _json({"changes": count, "shape": shape})
+
+        return await self._in_turn(request, self.drawn, work)
+
+    async def _in_turn(self, request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]) -> Response:
+        from starlette.responses import Response
+
+        if self.places.locked():
             return _refusal(503, "the server is busy with other requests", "try again")
         try:
-            async with places:
+            async with self.places:
                 while not (gone := await request.is_disconnected()) and turn.locked():
                     await asyncio.sleep(POLL_S)
                 if gone:  # who leaves while others have their turn keeps nobody from it
@@ -89,99 +174,34 @@ def make_app(
         except TimeOver:  # who asked has left
             return Response()
         except PpsimError as error:
-            return _refusal(422, str(error).replace(f"{folder}{os.sep}", ""), error.hint)
+            return _refusal(422, str(error).replace(f"{self.folder}{os.sep}", ""), error.hint)
         except Exception:  # which a server that prints nothing of its clients would hide
             return _refusal(500, "internal error (a fault of ppsim)", "ppsim compare --debug in a terminal shows it")
 
-    async def index(request: Request) -> Response:
-        return Response(page, media_type="text/html")
+    def _document(self, asked: bytearray) -> Document:
+        return self.show(_fields(asked), self.folder)
 
-    async def view(request: Request) -> Response:
-        asked = await _read(request, LARGEST_ASKED, "the request")
-        return await in_turn(request, shown, lambda: _json(contents(show(_fields(asked), folder), encode_column)))
+    def _keep(self, name: str, content: bytearray) -> Response:
+        """Keep a file that was dropped, if it can be shown."""
+        if _unpacks_beyond(content, LARGEST_UNPACKED):
+            return _refusal(413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it")
+        path = self.folder / name
+        if not path.exists() and len(list(self.folder.iterdir())) >= MOST_DROPS:
+            return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
+        try:
+            path.write_bytes(content)
+            shape = self._shape_of(name)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return _json({"name": name, **shape})
 
-    async def why(request: Request) -> Response:
-        assert tell
-        asked = await _read(request, LARGEST_ASKED, "the request")
-        return await in_turn(request, shown, lambda: _json(story_object(tell(_fields(asked), folder), encode_column)))
-
-    async def plans(request: Request) -> Response:
-        assert plan
-        fields = dict(request.query_params)
-        return await in_turn(request, planned, lambda: Response(plan(fields), media_type="text/html"))
-
-    async def export(request: Request) -> Response:
-        asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
-
-        def work() -> Response:
-            form = formats().get(suffix)
-            if form is None:
-                return _refusal(422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats())))
-            out = BytesIO()
-            form.write(show(_fields(asked), folder), out, suffix)
-            named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
-            return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
-
-        return await in_turn(request, drawn, work)
-
-    async def drop(request: Request) -> Response:
-        name = request.query_params.get("name", "")
-        if not _NAME.fullmatch(name):
-            return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
-        content = await _read(request, LARGEST_DROP, f"'{name}'")
-
-        def work() -> Response:
-            if _unpacks_beyond(content, LARGEST_UNPACKED):
-                return _refusal(
-                    413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it"
-                )
-            path = folder / name
-            if not path.exists() and len(list(folder.iterdir())) >= MOST_DROPS:
-                return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
-            try:
-                path.write_bytes(content)
-                shape = _shape_of(name)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
-            return _json({"name": name, **shape})
-
-        return await in_turn(request, drawn, work)
-
-    async def changed(request: Request) -> Response:
-        since = request.query_params.get("since", "")
-
-        def work() -> Response:
-            name, count = changes() if changes else ("", 0)
-            shape = _shape_of(name) if str(count) != since and name else {}
-            return _json({"changes": count, "shape": shape})
-
-        return await in_turn(request, drawn, work)
-
-    def _shape_of(name: str) -> dict[str, int]:
+    def _shape_of(self, name: str) -> dict[str, int]:
         """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""
         if name.endswith(".toml"):
             return {}
-        schedule = show({"names": [f"{DROPPED}{name}"]}, folder).timelines[0].schedule
+        schedule = self.show({"names": [f"{DROPPED}{name}"]}, self.folder).timelines[0].schedule
         return {"devices": schedule.n_devices, "mb": schedule.n_microbatches}
-
-    async def refuse(request: Request, error: Exception) -> Response:
-        return _refusal(*error.args)
-
-    app = Starlette(
-        routes=[
-            Route("/", index),
-            Route("/changes", changed),
-            Route("/view", view, methods=["POST"]),
-            *([Route("/why", why, methods=["POST"])] if tell else ()),
-            *([Route("/plan", plans)] if plan else ()),
-            Route("/export", export, methods=["POST"]),
-            Route("/drop", drop, methods=["POST"]),
-        ],
-        exception_handlers={_Refused: refuse},
-    )
-    app.add_middleware(_Guard, hosts=hosts, any_address=any_address)
-    return app
 
 
 def _json(value: Mapping[str, Any], status: int = 200) -> Response:
