@@ -23,6 +23,7 @@ COLUMNS = "100"
 COLOURED = {"COLUMNS": COLUMNS, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 # Pages and commands that take long are not drawn inside the index.
 PICTURES = (".svg", ".png", ".gif")
+WIDEST = 92  # letters of a line of a command, which pages of words show whole
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,21 @@ def _without_fonts() -> str:
     return re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
+def fold_command(line: str, before: str) -> str:
+    """Break a command's line where it is wider than pages of words, each option beside its value; ``before`` each."""
+    words = re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+", line)
+    lines = [before]
+    while words:
+        pair = len(words) > 1 and words[0].startswith("-") and not words[1].startswith("-")
+        part = " ".join(words.pop(0) for _ in range(1 + pair))
+        if len(lines[-1]) + len(part) > WIDEST and lines[-1].strip():
+            lines[-1] += " \\"
+            lines.append(f"{before}    {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1].strip() else part
+    return "\n".join(lines)
+
+
 def photograph_of(entry: FigureEntry) -> str:
     """The picture of a page in a browser, where the page has words for it; empty for others."""
     return f"readme/{Path(entry.file).stem}.png" if entry.alt and not entry.file.endswith(PICTURES) else ""
@@ -138,7 +154,7 @@ def entry_section(entry: FigureEntry) -> str:
     drawn = f'<img alt="{entry.alt}" src="{photograph_of(entry) or entry.file}" width="100%">'
     picture = f'<a href="{page}">{drawn if entry.alt else page}</a>' if page else drawn
     output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
-    return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n    {entry.line}{output}\n"
+    return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n{fold_command(entry.line + output, '    ')}\n"
 
 
 def differing(folder: Path, drawn: Path) -> list[str]:

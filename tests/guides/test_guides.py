@@ -40,6 +40,13 @@ def test_numbers_in_the_prose_come_from_what_is_run(name):
     assert unproved((GUIDES / f"{name}.md").read_text()) == []
 
 
+@pytest.mark.parametrize("page", [*GUIDES.glob("*.md"), ROOT / "gallery" / "README.md"], ids=lambda page: page.stem)
+def test_a_page_of_words_shows_commands_whole(page):
+    lines = re.findall(r"^(?:\$|    ppsim) (?:.*\\\n)*.*", page.read_text(), re.MULTILINE)
+    lines = [re.sub(r"'[^']*'", "", line) for command in lines for line in command.split("\n")]  # a text is one word
+    assert [line for line in lines if len(line) >= 100] == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_pictures_have_words_and_links_lead_somewhere(name):
     guide = (GUIDES / f"{name}.md").read_text()
