@@ -11,7 +11,7 @@ from typing import Any
 from ppsim.analysis.heat import HeatMap, shades_of
 from ppsim.analysis.tradeoff import Tradeoff
 from ppsim.base.atomic_file import open_atomically
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import align_decimals, format_number
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import HEAT, HEAT_DARK
 from ppsim.show.files.document import require_suffix
@@ -68,6 +68,8 @@ def front_page(
 ) -> bytes:
     """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were made from."""
     families = dict.fromkeys(point.family or point.name for point in found.points)
+    numbers = [p.makespan for p in found.points], [p.peak for p in found.points]
+    texts = [align_decimals([*map(format_number, column)]) for column in numbers]
     points = [
         {
             "name": point.name,
@@ -75,10 +77,10 @@ def front_page(
             "group": point.group,
             "time": point.makespan,
             "memory": point.peak,
-            "text": (format_number(point.makespan), format_number(point.peak)),
+            "text": text,
             "best": bool(best),
         }
-        for point, best in zip(found.points, found.best, strict=True)
+        for point, best, *text in zip(found.points, found.best, *texts, strict=True)
     ]
     data = {
         "schema": "ppsim.front/1",

@@ -275,6 +275,7 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
         error = format_change(told[3]["errors"]["held-out"])
         assert error in browser.run("document.querySelector('#story tr:has([aria-pressed=true])').innerText")
         sums = browser.run("[...document.querySelectorAll('.bars td:nth-child(3)')].map(cell => cell.textContent)")
+        assert len({len(text.partition(".")[2]) for text in sums}) == 1
         *parts, whole = (float(text.replace("\N{MINUS SIGN}", "-")) for text in sums)
         assert sum(parts) == pytest.approx(whole, abs=2e-3 * told[3]["measured"]["makespan"])
         browser.run("(s => { s.value = 1; s.onchange(); })(document.querySelectorAll('#story label select')[0])")

@@ -3,7 +3,11 @@
 let every = null; // all runs of the page; those that are shown are copies
 let chosenRuns = [0, 1];
 
-const signed = value => `${value > 0 ? '+' : ''}${number(value)}`;
+/** A difference with its sign, in the digits that matter beside the makespan. */
+function signed(value) {
+  const text = decimals(value, clamp(4 - Math.floor(Math.log10(SPAN)), 0, 12));
+  return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
+}
 
 /** Show two runs, named by their places, with their differences. */
 async function pickRuns(first, second) {
@@ -63,7 +67,7 @@ function pickerOf({ picker }) {
     return element('tr', {}, element('th', { scope: 'row' }, button), ...texts.map(text => element('td', { textContent: text })));
   });
   const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
-  return part('Runs: how far off each prediction is', element('div', { className: 'scroll', tabIndex: 0, role: 'group', 'aria-label': 'Runs' },
-    element('table', { 'aria-label': 'Runs' }, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows))),
-  element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)));
+  return part('Runs: how far off each prediction is',
+    sliding('Runs', '', element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)),
+    element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)));
 }
