@@ -245,7 +245,18 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
     pairs = (
         f"{ranking(cases, linear.errors)[0]} pairs are ranked; four in five of all lie within {several:.2f} spreads."
     )
-    return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}"]
+    return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
+
+
+def repeats(cases: Sequence[Case]) -> str:
+    """Say how far runs of one setting are from each other, which no prediction from settings can know."""
+    each = [[float(row["derived_step_s"]) for row in case.rows if row.get("derived_step_s")] for case in cases]
+    apart = [(max(steps) / min(steps) - 1) * 100 for steps in each if len(steps) > 1]
+    return (
+        f"What no prediction from settings can know: {len(apart)} settings were run in several releases, and the "
+        f"slowest run takes {median(apart):.1f} % more than the fastest (median; {np.quantile(apart, 0.8):.1f} % in "
+        f"four of five)."
+    )
 
 
 def main() -> None:
