@@ -3,6 +3,7 @@
     python -m tests.mutations --seed 1 --count 40         # a table of sites and mutations
     python -m tests.mutations --seed 1 --count 40 --run   # and what of them the tests kill
 
+With --slow, what lives meets the rooms' slow tests too, which takes a minute or two each.
 Each kind is as likely as any other, and so is each of its sites. Messages, types and decorators are left alone.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
+SLOW_S = 900.0  # after which slow tests count as hanging
 ROOMS = ("search", "workload", "engine/memory", "analysis")
 SIGNS: dict[type, Any] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 FACTORS: dict[type, Any] = {ast.Mult: ast.Div, ast.Div: ast.Mult}
@@ -144,9 +146,9 @@ def show(site: Site) -> str:
     return f"{site.path}:{site.line} {site.kind}: {before}  ->  {site.text}"
 
 
-def passes(copy: Path, room: str, limit: float | None) -> bool:
-    """Whether the room's fast tests pass; tests that hang do not."""
-    command = [sys.executable, "-m", "pytest", f"tests/{room}", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+def passes(copy: Path, room: str, limit: float | None, gear: str = "not slow") -> bool:
+    """Whether the room's tests of a gear pass; tests that hang do not."""
+    command = [sys.executable, "-m", "pytest", f"tests/{room}", "-x", "-q", "-m", gear, "-p", "no:cacheprovider"]
     env = os.environ | {"PYTHONPATH": str(copy), "NUMBA_CACHE_DIR": str(copy / ".numba")}
     try:
         return subprocess.run(command, cwd=copy, env=env, capture_output=True, timeout=limit).returncode == 0
@@ -161,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--run", action="store_true", help="run the tests of each site's room against its mutation")
+    parser.add_argument("--slow", action="store_true", help="with --run: by the room's slow tests too")
     args = parser.parse_args()
     drawn = draw(args.rooms, args.seed, args.count)
     if not args.run:
@@ -178,7 +181,7 @@ def main() -> None:
                 limits[room] = 60 + 4 * (time.monotonic() - begin)
             text = (ROOT / site.path).read_bytes()
             (copy / site.path).write_bytes(text[: site.start] + site.text.encode() + text[site.end :])
-            lives = passes(copy, room, limits[room])
+            lives = passes(copy, room, limits[room]) and not (args.slow and not passes(copy, room, SLOW_S, "slow"))
             (copy / site.path).write_bytes(text)
             survived += lives
             print("SURVIVED" if lives else "killed  ", show(site), flush=True)
