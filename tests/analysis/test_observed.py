@@ -11,10 +11,12 @@ from ppsim.analysis.critical_path import critical_path
 from ppsim.analysis.idle import arrivals, explain_idle
 from ppsim.analysis.observed import free_from, observe
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 
@@ -94,6 +96,16 @@ def test_messages_beside_copies_and_collectives_take_what_their_link_does(name):
     assert latencies[sent].max() == 0.375
     waited = timeline.start - timeline.end[schedule.dependency.clip(0)]
     assert (latencies[sent] <= waited[sent] + 1e-12).all()
+
+
+def test_copies_take_the_time_of_their_stage():
+    """Of four stages on two devices, each with its own times; the last keeps what it needs at once."""
+    schedule = generate("interleaved", devices=2, chunks=2, microbatches=4)
+    others = {Kind.OFFLOAD: np.array([0.25, 0.5, 0.125, 9.0]), Kind.RELOAD: np.array([0.5, 0.25, 0.75, 9.0])}
+    prices = replace(costs_for(schedule), others=others)
+    found = observe(simulate(add_offload(schedule, prices, 2), prices)).costs.others
+    assert found[Kind.OFFLOAD].tolist() == [0.25, 0.5, 0.125, 0.0]
+    assert found[Kind.RELOAD].tolist() == [0.5, 0.25, 0.75, 0.0]
 
 
 def test_received_inputs_are_taken_as_they_are():

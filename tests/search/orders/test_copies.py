@@ -23,6 +23,7 @@ from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.optimize import Outcome, optimize
 from ppsim.search.orders.solver import solve
 from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules.offload import waits_for_copies
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
 from ppsim.search.rules.room import make_room
 from tests.search.orders.brute import Tiny, best_of_all
@@ -223,6 +224,29 @@ def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap,
         assert fits(problem, made)
         held = evaluate(problem, made, made.name).peak_activations.max() / asked.least_caps.max()
         assert -(-7 // held) == turns
+
+
+def test_copies_that_come_late_are_issued_earlier():
+    """Back takes six times as long as out: what was waited for is waited for less, and the order is faster."""
+    order = generate("zb-v", devices=3, microbatches=4)
+    others = {kind: np.full(6, time) for kind, time in ((Kind.OFFLOAD, 0.25), (Kind.RELOAD, 1.5))}
+    prices = replace(costs_for(order), others=others)
+    problem = Problem(order.placement, 4, prices, 4.0, 0.5, "makespan", offload=True)
+    first, second = make_room(order, prices, problem.caps, problem.changes, CHOICES[0])
+    assert 0 < waits_for_copies(second).sum() < waits_for_copies(first).sum()
+    assert second.makespan < first.makespan
+
+
+def test_orders_for_copies_are_searched_for_in_caps_that_hold_them(monkeypatch):
+    """A cap times each level, and never below what one microbatch needs."""
+    asked = list[Any]()
+    monkeypatch.setattr(copies, "search", lambda capped, **given: asked.append(capped.caps))
+    problem = problem_of("linear", Tiny((0, 1, 2), 3, (1, 1, 1, 1, 1), (1, 2, 12), 2, 1, False))
+    list(copies._orders(problem, [], float("inf"), 0))
+    least = replace(problem, offload=False).least_caps
+    expected = [np.maximum(np.array([0.5, 1.0, 6.0]) * level, least).tolist() for level in copies.LEVELS]
+    assert [caps.tolist() for caps in asked] == expected
+    assert any(caps[0] == least[0] > 0.5 for caps in asked)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from ppsim.search.bounds.bounds import bound_schedule
 from ppsim.search.rules.encoder import (
     Encoder,
     _around,
+    _Bubbles,
     add_encoder,
     encoder_memory,
     encoder_times,
@@ -157,6 +158,20 @@ def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
     placed = _around(task)
     assert [each.device for each in placed if each.kind == Kind.EF] == devices
     assert [each.device for each in placed if each.kind == Kind.EB] == devices * backwards
+
+
+@pytest.mark.parametrize(("kind", "start"), [(Kind.EF, 8.0), (Kind.EB, 1.0)])
+def test_of_equal_bubbles_the_device_with_least_to_do_is_taken(kind, start):
+    """Three devices are idle from 1 to 9, and one has other ops: each in turn gets an op, then the first again."""
+    bubbles = object.__new__(_Bubbles)
+    bubbles.near, bubbles.taken = 1e-9, np.array([0, 1, 0, 0])
+    bubbles.begin, bubbles.end = np.ones(3), np.array([9.0, 9.0, 9.0])
+    bubbles.device = np.array([1, 2, 3])
+    limit = np.full(4, 9.0 if kind == Kind.EF else 1.0)
+    assert bubbles.take(kind, limit, np.ones(4), None) == (2, start)
+    assert bubbles.taken.tolist() == [0, 1, 1, 0]
+    bubbles.begin, bubbles.end, bubbles.device = np.ones(2), np.array([9.0, 9.0]), np.array([1, 3])
+    assert bubbles.take(kind, limit, np.ones(4), None) == (3, start)
 
 
 def test_what_finds_no_bubble_is_named():

@@ -1,18 +1,20 @@
 """Schedules written by rules fit every cap, for any placement."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.heuristics import order_linear
 from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
 from ppsim.search.rules.policies import make_policy, write_near_cap, write_policies
-from ppsim.search.rules.policy_kernel import pick
+from ppsim.search.rules.policy_kernel import pick, write
 from tests.search.orders.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
@@ -69,6 +71,23 @@ def test_equal_costs_need_no_search():
     """With the memory for it, rules alone leave no bubble between a device's ops."""
     problem = Problem(place("linear", 4, 4), 8, costs(4), cap=7)
     assert min(evaluate(problem, write_schedule(problem, q), "").span for _, q in write_policies(problem)) == 24
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: f"{p.name}-{p.n_devices}-{p.n_stages}")
+def test_who_never_waits_for_a_gradient_ends_when_the_order_does(placement):
+    """A device that takes each F as it is ready starts every op as soon as the simulation of its order does."""
+    draw, S, P = np.random.default_rng(3), placement.n_stages, placement.n_devices
+    for _ in range(4):
+        time = draw.integers(1, 9, (4, S)).astype(float)
+        time[1] = time[2] + time[3]
+        prices = Costs(time, comm=draw.integers(0, 6, (P, P)).astype(float))
+        problem = Problem(placement, 4, prices)
+        orders, policy = make_orders(problem, write_one_by_one(problem)), make_policy(problem)
+        policy.limit[:], policy.late_first[:] = draw.integers(1, 5, S), draw.integers(0, 2, 2)
+        policy.patience[:] = policy.slack[:] = np.inf
+        assert write(orders, policy)
+        made = write_schedule(problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+        assert simulate(made, prices).makespan == policy.busy.max()
 
 
 def test_stages_that_take_no_time_warm_up_after_those_before():

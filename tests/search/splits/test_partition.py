@@ -30,7 +30,7 @@ from ppsim.search.splits.partition import _least_near, _unevenness, climbs_from,
 from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
 from ppsim.search.splits.partition_solver import _find_step, _hold, list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
-from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, list_ends
+from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, layers_in, list_ends
 from ppsim.workload.layout.costs import LayerTimes, layout_costs
 from ppsim.workload.layout.layout import build_layout
 
@@ -458,6 +458,29 @@ def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, mo
         found = partition_planned(problem, times.__getitem__, price, [(0, 0, 5)])
         assert found is not None
         assert found.best[1] == min(times.values())
+
+
+def test_a_climb_ends_where_no_layer_is_better_elsewhere():
+    """From all layers on the first stage: the longest stage gets shorter a layer at a time, and none after the time."""
+    layers = np.array([1.0, 0.5, 2.0, 1.5, 1.0])
+    problem = problem_of(make("1f1b", 3, 1), LayerTimes(layers.tolist(), 0.25, 1.5), 5, 0.0)
+    tried = list[tuple[int, ...]]()
+
+    def longest(split):
+        return max(layers[end - count : end].sum() for count, end in zip(split, np.cumsum(split), strict=True))
+
+    def take(split):
+        tried.append(split)
+        return longest(split)
+
+    planned_search._climb(problem, take, (5, 0, 0), math.inf)
+    best = min(tried, key=longest)
+    near = [layers_in(each, 5) for each in climbs_from(problem, np.cumsum(best[:-1]).astype(np.int16)).T]
+    assert longest(best) < longest((5, 0, 0))
+    assert longest(best) == min(map(longest, near))
+    tried.clear()
+    planned_search._climb(problem, take, (5, 0, 0), 0.0)
+    assert not tried
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, unique=True))

@@ -21,6 +21,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import (
+    Whole,
     bound_candidates,
     layer_times,
     least_longest,
@@ -260,6 +261,25 @@ def test_a_split_that_memory_limits_moves_layers_to_slower_nodes():
         held = device_memory(MODEL, parallel, layout_of(task, candidate)).total
         assert (held <= task.caps(machine, parallel)).all()
     assert layers[0][0] > layers[1][0]
+
+
+def test_the_room_of_a_device_is_that_of_its_layers_and_what_they_keep():
+    """1F1B on four devices of 16 and 80 GiB: as many layers as true memory allows, or one more."""
+    small = replace(TWO.kinds[0].machine, gpu=replace(TWO.kinds[0].machine.gpu, memory_gib=16))
+    tight = replace(TWO, kinds=(Kind(small, 4), TWO.kinds[1]))
+    axes = {"tp": (1,), "pp": (4,), "schedules": ("1f1b",), "layouts": BY_SPEED[:1], "recompute": ("none",)}
+    (candidate,) = list_candidates(task := task_of(tight, **axes))
+    whole, parallel = Whole(task, candidate.group), candidate.parallel(task.axes.base)
+    whole.held([candidate])
+    caps, others = task.caps(tight, parallel), MODEL.layers - 1
+    for device, room in enumerate(whole.room[candidate].tolist()):
+        fits = 0
+        for count in range(1, MODEL.layers + 1):
+            rest = np.diff(np.linspace(0, MODEL.layers - count, 4).astype(int)).tolist()
+            layout = build_layout([*rest[:device], count, *rest[device:]], 4)
+            fits += device_memory(MODEL, parallel, layout).total[device] <= caps[device]
+        assert fits <= room <= fits + 1, device
+    assert 1 < whole.room[candidate].min() < others
 
 
 @pytest.mark.sampled(9)
