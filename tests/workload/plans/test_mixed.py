@@ -271,7 +271,7 @@ def test_the_room_of_a_device_is_that_of_its_layers_and_what_they_keep():
     (candidate,) = list_candidates(task := task_of(tight, **axes))
     whole, parallel = Whole(task, candidate.group), candidate.parallel(task.axes.base)
     whole.held([candidate])
-    caps, others = task.caps(tight, parallel), MODEL.layers - 1
+    caps = np.asarray(task.caps(tight, parallel))
     for device, room in enumerate(whole.room[candidate].tolist()):
         fits = 0
         for count in range(1, MODEL.layers + 1):
@@ -279,7 +279,7 @@ def test_the_room_of_a_device_is_that_of_its_layers_and_what_they_keep():
             layout = build_layout([*rest[:device], count, *rest[device:]], 4)
             fits += device_memory(MODEL, parallel, layout).total[device] <= caps[device]
         assert fits <= room <= fits + 1, device
-    assert 1 < whole.room[candidate].min() < others
+    assert 1 < whole.room[candidate].min() < MODEL.layers - 1
 
 
 @pytest.mark.sampled(9)
