@@ -124,7 +124,6 @@ def jitter(
 ) -> list[Sampled]:
     """Time every schedule under the same draws of slow devices and links, and its own noise per op.
 
-
     Raises:
         InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more
             than ``MOST_SAMPLES`` samples.

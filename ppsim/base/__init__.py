@@ -2,7 +2,6 @@
 
 __all__ = [
     "atomic_file",
-    "columns_file",
     "compiled",
     "deadline",
     "interruptible",

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.json_output import dump_json
 from ppsim.base.source import read_bytes
@@ -60,6 +62,25 @@ def save_table(rows: Sequence[Row], target: str, suffix: str = "", inputs: Row |
         data = _parquet_of(rows, inputs)
     with open_atomically(target) as out:
         out.write(data)
+
+
+def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix: str) -> bytes:
+    """Make a file of columns that are all as long, as CSV, JSON lines or Parquet by its suffix.
+
+    The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line of JSON lines, the
+    metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
+    """
+    lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
+    if suffix.endswith(".parquet"):
+        return _write_parquet(lists, header, compression="zstd")
+    rows = zip(*lists.values(), strict=True)
+    if suffix.endswith(".csv"):
+        text = io.StringIO(newline="")
+        text.write(f"# {json.dumps(header)}\n")
+        csv.writer(text, lineterminator="\n").writerows([list(lists), *rows])
+        return text.getvalue().encode()
+    lines = (dump_json(dict(zip(lists, row, strict=True)), end=b"\n") for row in rows)
+    return b"".join([dump_json(header, end=b"\n"), *lines])
 
 
 def read_table(path: str) -> list[dict[str, Any]]:
@@ -117,7 +138,6 @@ def _unguarded(cell: Any) -> Any:
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
     require_pyarrow()
     import pyarrow
-    from pyarrow import parquet
 
     made = {}
     for name, values in _columns(rows).items():
@@ -127,9 +147,16 @@ def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
         elif len(kinds) > 1 or kinds & {dict}:
             values = [None if value is None else str(_cell(value)) for value in values]
         made[name] = pyarrow.array(values)
-    out = io.BytesIO()
-    metadata = {"ppsim": json.dumps(dict(inputs))} if inputs else None
-    parquet.write_table(pyarrow.table(made, metadata=metadata), out)
+    return _write_parquet(made, inputs)
+
+
+def _write_parquet(columns: Mapping[str, Any], header: Row | None, compression: str = "snappy") -> bytes:
+    require_pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
+    out, metadata = io.BytesIO(), {"ppsim": json.dumps(dict(header))} if header else None
+    parquet.write_table(pyarrow.table(columns, metadata=metadata), out, compression=compression)
     return out.getvalue()
 
 

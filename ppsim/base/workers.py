@@ -30,32 +30,17 @@ MOST_LOSSES = 5
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers that are ready: called with a function and tasks, they give each result with its task's index.
+    """Workers that are ready."""
 
-    Attributes:
-        run: the map.
-        count: how many tasks they run at once.
-    """
-
+    # called with a function of a module, or a partial of one, and tasks that can be pickled; gives each result once,
+    # with its task's index, as soon as it is there (PpsimError: as :func:`open_workers` says)
     run: Map
-    count: int
-
-    def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Run a function on every task, and give each result once, with its task's index, as soon as it is there.
-
-        Args:
-            function: of a module, or a partial of one; it is pickled unless all runs in this process.
-            tasks: values that can be pickled.
-
-        Raises:
-            PpsimError: as :func:`open_workers` says.
-        """
-        return self.run(function, tasks)
+    count: int  # how many tasks they run at once
 
 
 @contextmanager
 def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
-    """Start workers, or connect to them; gives a map for several calls, each as :class:`Workers` says.
+    """Start workers, or connect to them; gives a map for several calls.
 
     Args:
         where: empty for this machine; ``local`` for a Dask cluster started here; or the address of a Dask scheduler.

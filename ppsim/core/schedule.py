@@ -172,6 +172,14 @@ class Schedule(Columns):
         partly = self.partly if partly is None else partly
         return replace(made, partly=partly) if partly else made
 
+    def insert(self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed) -> Schedule:
+        """Return the queues with more packed ops, each ahead of the op ``where`` or at the end of its device's queue.
+
+        None of them is in a pair. All have shape (ops added,); those of one place keep their order.
+        """
+        ends = self.offsets[1:] + np.cumsum(np.bincount(device, minlength=self.n_devices))
+        return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))
+
     def _prove_slices(self) -> None:
         """Raise InvalidSchedule where slices run too early, or microbatches are no whole number of slices."""
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:

@@ -148,7 +148,7 @@ class Converted(Answer[ConvertRequest]):
 
 def _write_run(run: RealRun, target: str, suffix: str) -> None:
     """Write all steps of all replicas as a table of ops."""
-    from ppsim.base.columns_file import write_columns
+    from ppsim.base.tables import write_columns
     from ppsim.core.job import OPS_SCHEMA
     from ppsim.real.traces.ops_rows import ops_rows
 

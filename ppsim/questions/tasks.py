@@ -93,7 +93,7 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
             left = [key for key in tasks if key not in results.rows]
             near, far = [key for key in left if key in here], [key for key in left if key not in here]
             for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
-                for index, row in opened(*where)(function, [tasks[key] for key in keys]) if keys else ():
+                for index, row in opened(*where).run(function, [tasks[key] for key in keys]) if keys else ():
                     results.add(keys[index], row)
                     yield keys[index], row
                     raise_swallowed()

@@ -41,8 +41,8 @@ def square_and_die(folder: str, task: int) -> int:
 
 
 def map_tasks(function, tasks, where="", processes=1):
-    with open_workers(where, processes) as run:
-        yield from run(function, tasks)
+    with open_workers(where, processes) as workers:
+        yield from workers.run(function, tasks)
 
 
 def test_a_map_in_this_process_gives_every_result_once_in_order():

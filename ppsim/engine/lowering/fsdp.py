@@ -25,16 +25,13 @@ def add_fsdp_ops(
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:
         return schedule, source
-    ops, queues, sources = schedule.packed(), [], []
-    for device in range(schedule.n_devices):
-        part = schedule.queue(device)
-        queue, added = ops[part], list(_reductions(schedule, part, waits) if reduce_grad else ())
-        added += _gathers(schedule, part, unshard) if unshard else ()
-        where, extra = np.array([w for w, _ in added], np.int64), np.array([op for _, op in added], np.int64)
-        queues.append(np.insert(queue, where, extra))
-        sources.append(np.insert(source[part], where, -1))
-    whole = Schedule.from_queues(schedule.name, schedule.placement, schedule.n_microbatches, queues, schedule.n_slices)
-    return whole, np.concatenate(sources)
+    added = list[tuple[int, int, int]]()
+    for device, part in enumerate(map(schedule.queue, range(schedule.n_devices))):
+        here = [*(_reductions(schedule, part, waits) if reduce_grad else ())]
+        here += _gathers(schedule, part, unshard) if unshard else ()
+        added += [(part.start + place, device, op) for place, op in here]
+    where, devices, ops = np.array(added, np.int64).reshape(-1, 3).T
+    return schedule.insert(where, devices, ops), np.insert(source, where, -1)
 
 
 def _op(kind: Kind, stage: int) -> int:

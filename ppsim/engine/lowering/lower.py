@@ -11,7 +11,7 @@ from ppsim.base.compiled import run_in_place
 from ppsim.core.columns import Ids
 from ppsim.core.lanes import refuse_lanes
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask
+from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask, pack
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.lowering import fsdp
 from ppsim.engine.lowering import lower_kernel as kernel
@@ -149,17 +149,8 @@ def wait_for_sends(lowered: Lowered) -> Lowered:
     where = np.concatenate([until, last[gradient]])
     sends = np.concatenate([forward, gradient])
     wait = np.where(kind[sends] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
-    place = np.arange(len(kind)) + np.searchsorted(np.sort(where), np.arange(len(kind)), side="right")
-    pair = np.where(schedule.pair == NONE, NONE, place[schedule.pair])
-    more = np.bincount(schedule.device[sends], minlength=schedule.n_devices)
-    queues = replace(
-        schedule,
-        offsets=schedule.offsets + np.concatenate([[0], np.cumsum(more)]),
-        kind=np.insert(kind, where, wait),
-        stage=np.insert(schedule.stage, where, schedule.stage[sends]),
-        microbatch=np.insert(schedule.microbatch, where, schedule.microbatch[sends]),
-        pair=np.insert(pair, where, NONE).astype(np.int32),
-    )
+    ops = pack(schedule.stage[sends], schedule.microbatch[sends]) | wait
+    queues = schedule.insert(where, schedule.device[sends], ops)
     return replace(lowered, schedule=queues, batch=np.full(len(queues), NONE, np.int32))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import call
 from typing import Any
 
 from ppsim.errors import MissingDependency
@@ -34,9 +35,9 @@ class StageOps:
 @contextmanager
 def gathered(ops: StageOps) -> Iterator[None]:
     """Have a stage's parameters whole for the block, where the user has functions for that."""
-    ops.between.get("UNSHARD", _nothing)()
+    ops.between.get("UNSHARD", lambda: None)()
     yield
-    ops.between.get("RESHARD", _nothing)()
+    ops.between.get("RESHARD", lambda: None)()
 
 
 def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None) -> StageOps:
@@ -58,7 +59,7 @@ def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]]
         weight(module.parameters(), groups)
 
     whole = own.get("B", backward)
-    halves = (_postpone, partial(_run_postponed, whole)) if first else (backward_input, backward_weight)
+    halves = (lambda *held: (None, partial(whole, *held)), call) if first else (backward_input, backward_weight)
     split = own.get("I", halves[0]), own.get("W", halves[1])
     between = {kind: own[kind] for kind in (*SENDS, *STEPS) if kind in own}
     return StageOps(own.get("F", module), whole, *split, own.get("FB"), between)
@@ -73,15 +74,3 @@ def backward_functions() -> tuple[Any, Any, Any]:
             f"this torch cannot split a backward: {error}", f"{INSTALL_TORCH}, torch 2.11 or later"
         ) from error
     return _backward.stage_backward, _backward.stage_backward_input, _backward.stage_backward_weight
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _postpone(x: Any, out: Any, grad: Any) -> tuple[None, Any]:
-    return None, (x, out, grad)
-
-
-def _run_postponed(backward: Callable[[Any, Any, Any], Any], held: Any) -> None:
-    backward(*held)

@@ -35,17 +35,8 @@ def lower_beside(schedule: Schedule) -> Lowered:
     following = np.searchsorted(np.flatnonzero(schedule.computes), others)
     place = np.append(plain.compute_ops, len(queues))[following]
     place = np.minimum(place, queues.offsets[1:][schedule.device[others]])
-    kind, stage, microbatch = (
-        np.insert(getattr(queues, key), place, getattr(schedule, key)[others])
-        for key in ("kind", "stage", "microbatch")
-    )
-    kept = np.arange(len(queues)) + np.searchsorted(place, np.arange(len(queues)), side="right")
-    pair = np.insert(np.append(kept, NONE)[queues.pair], place, NONE).astype(np.int32)
-    offsets = queues.offsets + np.append(0, np.cumsum(np.bincount(schedule.device[others], minlength=queues.n_devices)))
-    lowered = Schedule(
-        schedule.name, schedule.placement, schedule.n_microbatches, offsets, kind, stage, microbatch, pair
-    )
-    return Lowered(lowered, schedule, np.insert(plain.batch, place, NONE))
+    whole = queues.insert(place, schedule.device[others], schedule.packed()[others])
+    return Lowered(whole, schedule, np.insert(plain.batch, place, NONE))
 
 
 def lanes_in(lowered: Lowered) -> NDArray[np.int64]:

@@ -50,7 +50,9 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
 
     One iteration shows too few gaps and latencies of its own to be replayed with.
     """
-    held = _terms_of(others)
+    ops = others[0].lowered.compute_ops
+    start, end = (np.concatenate([getattr(run, name)[:, ops] for run in others]) for name in ("start", "end"))
+    held = measure_terms(others[0].lowered.compute, start, end)
     costs = observed_costs(run, others)
     each = (run.end - run.start)[:, run.lowered.compute_ops]
     network = _network(run.lowered, held)
@@ -66,12 +68,6 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array(replayed)
     return Prediction(makespans, levels["held-out"], _in_queues(run.lowered, held.gap), 0.0)
-
-
-def _terms_of(runs: Sequence[Measured]) -> Terms:
-    ops = runs[0].lowered.compute_ops
-    start, end = (np.concatenate([getattr(run, name)[:, ops] for run in runs]) for name in ("start", "end"))
-    return measure_terms(runs[0].lowered.compute, start, end)
 
 
 def _network(lowered: Lowered, terms: Terms) -> Network:

@@ -103,7 +103,6 @@ def optimize(
 ) -> Outcome:
     """Find the best schedule of several placements of one pipeline, and a bound for all of them.
 
-
     Raises:
         TimeOver: the time ended before any schedule was timed.
     """
@@ -172,15 +171,14 @@ def _solve_one(
             best = search_copies(alone, chain((take_apart(entry.solution.schedule) for entry in known), seeds), **asked)
         else:
             parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
-            asked |= {"workers": workers.count, "run": workers} if workers else {}
+            asked |= {"workers": workers.count, "run": workers.run} if workers else {}
             asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
             best = search(alone, seeds=chain(parts, seeds), **asked)
     except TimeOver:  # what is known is the answer
         return True
     if best is None or first_signal() or not small:
         return True
-    aim = bounds.of(problem.objective)
-    if best.score(problem.objective)[0] <= aim * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
+    if best.score(problem.objective)[0] <= low * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
         return True
     from ppsim.search.orders.copies_solver import CopyModel
     from ppsim.search.orders.solver import solve
@@ -197,7 +195,7 @@ def _solve_one(
             report=lambda found, bound: tell(found, low if problem.pairs else bound),  # it knows no pairs
         )
     except MissingDependency:
-        return best.score(problem.objective)[0] <= aim * (1 + ROUNDING)
+        return best.score(problem.objective)[0] <= low * (1 + ROUNDING)
     return True
 
 
@@ -211,7 +209,6 @@ def find_front(
     time_limit: float,  # seconds for all of it
 ) -> list[tuple[float, Outcome]]:
     """Find the best for caps from the least that works up to where more memory helps no more.
-
 
     Returns:
         Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing. Those

@@ -75,7 +75,6 @@ def order_linear(
 
     Another attempt, one for equal times, and an order ``known`` is taken where neither span nor makespan is longer.
 
-
     Returns:
         The queue of each device.
     """

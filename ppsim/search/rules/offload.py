@@ -103,18 +103,12 @@ def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead:
 
 def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
     """Put the copies into the queues, behind a pair where they belong behind its first op."""
-    ops = schedule.packed()
     cells = pack(schedule.stage[copies.forward], schedule.microbatch[copies.forward])
     at = np.concatenate([copies.forward, gate])
     at += schedule.pair[at] > at
     new = np.concatenate([cells | Kind.OFFLOAD, cells | Kind.RELOAD])
     order = np.lexsort((np.concatenate([np.zeros(len(cells), np.int64), 1 + copies.backward]), at))
-    at, new = at[order], new[order]
-    device = schedule.device[at]
-    return schedule.with_queues(
-        np.insert(ops[queue], at[device == number] - queue.start + 1, new[device == number])
-        for number, queue in enumerate(map(schedule.queue, range(schedule.n_devices)))
-    )
+    return schedule.insert(at[order] + 1, schedule.device[at[order]], new[order])
 
 
 def waits_for_copies(timeline: Timeline) -> Floats:

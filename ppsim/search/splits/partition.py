@@ -55,7 +55,6 @@ def partition(
 ) -> Partition | None:
     """Find the split with the least makespan.
 
-
     Returns:
         The best split, after Ctrl-C too; None where no split was found that is allowed.
 

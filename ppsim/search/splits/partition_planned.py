@@ -47,7 +47,6 @@ def partition_planned(
     devices must compute, and planned unless a lower bound for any order leaves no gain; of more, those that OR-tools'
     CP-SAT, where it is installed, finds to have the least such bound.
 
-
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.
 

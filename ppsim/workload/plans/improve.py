@@ -79,8 +79,8 @@ def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     questions = {key: question_of(row) for key, row in group.items()}
     first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
     found = Found()
-    with open_workers() as run:
-        search(replace(first.task, known=slowest), run, found, lambda done, what: None)
+    with open_workers() as workers:
+        search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None
     return {key: _answer(question, best) for key, question in questions.items()}
 

@@ -25,7 +25,7 @@ def test_walks_on_workers_find_the_same_as_in_threads(monkeypatch):
     options: dict[str, Any] = {"seed": 3, "rounds": 1, "workers": 1, "time_limit": 60.0}
     here = search(problem, **options)
     with open_workers() as workers:
-        there = search(problem, **options, run=workers)
+        there = search(problem, **options, run=workers.run)
     assert here is not None
     assert there is not None
     assert (there.makespan, there.span) == (here.makespan, here.span)

@@ -6,7 +6,7 @@ from typing import IO
 
 import numpy as np
 
-from ppsim.base.columns_file import write_columns
+from ppsim.base.tables import write_columns
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
