@@ -25,21 +25,13 @@ HINT = "give a path in a folder that exists and has room"
 
 @dataclass
 class _Staged:
-    """A file that is being written.
+    """A file that is being written."""
 
-    Attributes:
-        target: the path as the user gave it.
-        path: the path that it takes.
-        before: the file that is at ``path``, if any.
-        name: its hidden name, known before the file exists.
-        out: the open file; none before it is opened.
-    """
-
-    target: str
-    path: Path
-    before: os.stat_result | None
-    name: str = ""
-    out: IO[bytes] | None = None
+    target: str  # the path as the user gave it
+    path: Path  # the path that it takes
+    before: os.stat_result | None  # the file that is at ``path``, if any
+    name: str = ""  # its hidden name, known before the file exists
+    out: IO[bytes] | None = None  # the open file; none before it is opened
 
 
 _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)

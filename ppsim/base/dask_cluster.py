@@ -118,10 +118,9 @@ def _connected(where: str) -> Iterator[Any]:
 
 
 def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
-    """Start a scheduler and a worker for each core; an interruption waits until they can be closed.
+    """Start a scheduler and a worker for each core (PpsimError: a worker was lost while it started, twice).
 
-    Raises:
-        PpsimError: a worker was lost while it started, twice.
+    An interruption waits until they can be closed.
     """
 
     def start() -> Any:

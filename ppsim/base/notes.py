@@ -16,16 +16,12 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Shown:
-    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line sets it.
+    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line sets it."""
 
-    Attributes:
-        note: shows the text of a note.
-        progress: makes a bar, where one is wanted; a context manager that gives what to report to.
-        work: shows the words of a block, such as ``compiling``; a context manager.
-    """
-
-    note: Callable[[str], None] = _warn
+    note: Callable[[str], None] = _warn  # shows the text of a note
+    # makes a bar, where one is wanted; a context manager that gives what to report to
     progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(lambda done, what: None)
+    # shows the words of a block, such as ``compiling``; a context manager
     work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
 

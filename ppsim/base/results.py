@@ -35,11 +35,7 @@ class Results:
     """
 
     def __init__(self, path: str | None, inputs: object) -> None:
-        """Read the rows that the file has already.
-
-        Args:
-            path: a CSV or Parquet file, there or not.
-            inputs: plain data on which every row depends, beside its key.
+        """Read the rows that the file, CSV or Parquet, has already; ``inputs`` are plain data that rows depend on.
 
         Raises:
             InputError: the file cannot be read or written, or its rows are of other inputs.

@@ -112,8 +112,7 @@ def whole_stages(
 ) -> tuple[dict[int, Any], Any, Any]:
     """Make the modules of the stages held, and inputs and targets of all microbatches, for torch's runtime.
 
-    Raises:
-        InputError: the user's code fails, or has functions of its own, which torch's runtime does not call.
+    InputError: the user's code fails, or has functions of its own, which torch's runtime does not call.
     """
     if isinstance(model, Workload):
         inputs, targets = zip(*(batch(model, m, device) for m in range(schedule.n_microbatches)), strict=True)

@@ -120,11 +120,8 @@ def _count_steps(table: OpTable, replica: Ints) -> Ints:
 def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]:
     """Find the ops that each replica runs in a step, and leave out steps that lack one.
 
-    Returns:
-        What is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and end, (K, R, ops).
-
-    Raises:
-        InputError: no step is whole, or ops are there twice throughout.
+    Returns what is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and end, (K, R, ops)
+    (InputError: no step is whole, or ops are there twice throughout).
     """
     table, at = grid.table, np.flatnonzero(grid.computes)
     keys = np.stack([table.columns["device"], table.kind, table.columns["stage"], table.columns["microbatch"]], 1)[at]
@@ -171,10 +168,7 @@ def leave_out(
     """Leave out replicas that are whole in few steps, and then steps in which one that is left is not whole.
 
     Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a step, by their
-    places.
-
-    Raises:
-        InputError: nothing is left.
+    places (InputError: nothing is left).
     """
     if whole.all():
         return grid, start, end

@@ -15,7 +15,7 @@ from ppsim.errors import InputError
 from ppsim.real.traces.clocks import align_clocks
 from ppsim.real.traces.kineto_json import HINT
 from ppsim.real.traces.run import KINDS, Entry, RealRun, Times, schedule_of
-from ppsim.real.traces.torch_trace import Action, Trace, arrivals_of, parse_trace
+from ppsim.real.traces.torch_trace import Action, Receive, Trace, arrivals_of, begin_of, parse_trace
 
 Key = tuple[str, int, int]
 PLAIN = re.compile(r'"(Forward|Backward) [0-9]')
@@ -104,7 +104,7 @@ def _steps(trace: Trace, path: str, epoch: float) -> Steps:
     arrivals = arrivals_of(trace)
     steps, seen, messages = list[list[Action]](), set[Key](), defaultdict[Key, list[tuple[float, float]]](list)
     for action in trace.actions:
-        key = (action.kind, action.stage, action.microbatch)
+        key = action.key
         if action.kind.startswith(("SEND", "RECV")):
             messages[key].append((epoch + action.start, epoch + action.end))
             continue
@@ -115,7 +115,7 @@ def _steps(trace: Trace, path: str, epoch: float) -> Steps:
         seen.add(key)
     if not steps:
         raise InputError(f"'{name_of(path)}' holds messages and no op", HINT)
-    queues = [tuple((a.kind, a.stage, a.microbatch) for a in step) for step in steps]
+    queues = [tuple(a.key for a in step) for step in steps]
     longest = max(map(len, queues))
     queue = Counter(queue for queue in queues if len(queue) == longest).most_common(1)[0][0]
     whole = [step for step, own in zip(steps, queues, strict=True) if own == queue]
@@ -123,14 +123,10 @@ def _steps(trace: Trace, path: str, epoch: float) -> Steps:
     return Steps(queue, whole, times, messages)
 
 
-def _times(action: Action, arrivals: Mapping[Action, object], epoch: float) -> tuple[float, float, float, float]:
+def _times(action: Action, arrivals: Mapping[Action, Receive], epoch: float) -> tuple[float, float, float, float]:
     """Read when an op was reached, started and ended, and when its input arrived."""
-    start, arrived = action.start, np.nan
-    found = arrivals.get(action)
-    if found is not None:
-        arrived = float(found.end)  # type: ignore[attr-defined]
-        start = max(start, min(arrived, action.end))
-    return epoch + action.start, epoch + start, epoch + action.end, epoch + arrived
+    arrived = arrivals[action].end if action in arrivals else np.nan
+    return epoch + action.start, epoch + begin_of(action, arrivals), epoch + action.end, epoch + arrived
 
 
 def _common_steps(devices: Sequence[Steps]) -> list[list[int]]:

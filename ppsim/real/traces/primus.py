@@ -86,8 +86,7 @@ def is_config(text: str) -> bool:
 def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> RealRun:
     """Read a run of each rank's file by its path, in the order of ranks, and the content of config.json, or None.
 
-    Raises:
-        InputError: a file is none of these, ranks are missing, or no order of ops fits their times.
+    InputError: a file is none of these, ranks are missing, or no order of ops fits their times.
     """
     ranks = [_rank(text, f"'{name_of(path)}'") for path, text in texts.items()]
     said = decode(config, Config, "config.json", HINT) if config else None

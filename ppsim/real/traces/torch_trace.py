@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -48,6 +48,11 @@ class Action(NamedTuple):
     start: float
     end: float
     backward: tuple[int, int] = (-1, -1)
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What it is: kind, stage, microbatch."""
+        return self.kind, self.stage, self.microbatch
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -198,11 +203,14 @@ def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
     for action in trace.actions:
         if action.kind not in ("F", "B", "I", "W", "FB"):
             continue
-        start = action.start
-        if action in arrivals:
-            start = max(start, min(arrivals[action].end, action.end))
-        times[action.kind, action.stage, action.microbatch].append(action.end - start)
+        times[action.key].append(action.end - begin_of(action, arrivals))
     return times
+
+
+def begin_of(action: Action, arrivals: Mapping[Action, Receive]) -> float:
+    """Find when an op started to work: as its span starts, or as its last input arrives if later."""
+    found = arrivals.get(action)
+    return max(action.start, min(found.end, action.end)) if found else action.start
 
 
 def arrivals_of(trace: Trace) -> dict[Action, Receive]:

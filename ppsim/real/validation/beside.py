@@ -53,8 +53,7 @@ def predict_beside(
 ) -> Prediction:
     """Predict a run at every level, with costs from ``others`` and the overheads ``seen`` there; replay has ``own``.
 
-    Raises:
-        Deadlock: its ops wait for each other.
+    Ops that wait for each other raise Deadlock.
     """
     alone = site.link.alpha + site.link.ms_per_byte * site.message_bytes
     costs = observed_costs(run, others, seen.late if site.asleep else None)

@@ -74,12 +74,8 @@ def plot_overlay(
     lines are the predicted and the median measured makespan. Below, a dot per op: how much later it was predicted to
     start than it did, over its measured start; the scale is the same for all schedules.
 
-    Args:
-        validation: what was compared.
-        titles: one per schedule.
-        style: ``screen`` or ``paper``.
-        width: in inches; the height follows.
-        note: what a reader must know of the measuring, below the legend.
+    There is a title per schedule; ``style`` is ``screen`` or ``paper``, ``width`` in inches, and the height follows;
+    ``note`` is what a reader must know of the measuring, below the legend.
 
     Raises:
         InputError: an unknown style, a width that no figure can have, or more schedules than fit one figure.
