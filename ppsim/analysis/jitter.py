@@ -129,7 +129,7 @@ def jitter(
             than ``MOST_SAMPLES`` samples.
         Deadlock: a schedule cannot finish.
     """
-    links = sorted(set[Link]().union(*(_links(schedule) for schedule, _ in runs.values())))
+    links = sorted(set[Link]().union(*(zip(*_ends(schedule), strict=True) for schedule, _ in runs.values())))
     devices = max((schedule.n_devices for schedule, _ in runs.values()), default=0)
     _check(noise, samples, devices, len(links))
     if noise.slow_links and not any(np.any(costs.comm) for _, costs in runs.values()):
@@ -207,8 +207,7 @@ def _sampler(
     schedule: Schedule, costs: Costs, cv: float, links: Sequence[Link], seed: tuple[int, int], devices: int
 ) -> Sampler:
     place = {link: k for k, link in enumerate(links)}
-    sender = find_senders(schedule)
-    crossing = np.flatnonzero(sender >= 0)
+    crossing = np.flatnonzero(find_senders(schedule) >= 0)
     together = mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind]
     computes = mask(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE)[schedule.kind]
     slowed_by = np.where(computes, np.where(together, devices, schedule.device), devices + 1)
@@ -220,7 +219,7 @@ def _sampler(
         host_link=costs.host_link,
         slowed_by=slowed_by,
         crossing=crossing,
-        link=np.array([place[pair] for pair in zip(*_ends(schedule, sender), strict=True)], np.int64),
+        link=np.array([place[pair] for pair in zip(*_ends(schedule), strict=True)], np.int64),
         sigma=float(np.sqrt(np.log1p(cv * cv))),
         seed=seed,
     )
@@ -234,12 +233,9 @@ def _factors(rng: np.random.Generator, samples: int, things: int, count: int, fa
     return np.where(rank < count, factor, 1.0)
 
 
-def _links(schedule: Schedule) -> set[Link]:
-    return set(zip(*_ends(schedule, find_senders(schedule)), strict=True))
-
-
-def _ends(schedule: Schedule, sender: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
     """The two devices, lower first, between which each message travels."""
+    sender = find_senders(schedule)
     ops = np.flatnonzero(sender >= 0)
     ends = np.sort(np.stack([schedule.device[ops], schedule.device[sender[ops]]]), axis=0)
     return ends[0].tolist(), ends[1].tolist()

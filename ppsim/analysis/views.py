@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,11 +82,7 @@ def find_op(schedule: Schedule, text: str) -> int:
 def device_lines(explanation: Explanation, device: int) -> list[str]:
     """Say how long a device is idle for which causes, and of each gap what comes after it and its causes."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
-    gaps = gaps_of(explanation.idle, device)
-
-    def part(time: float) -> str:
-        return format_part(time, timeline.makespan)
-
+    gaps, part = gaps_of(explanation.idle, device), partial(format_part, whole=timeline.makespan)
     total = sum(gap.end - gap.start for gap in gaps)
     lines = [f"device {device}: idle {part(total)} of {part(timeline.makespan)} {timeline.unit}"]
     causes = sorted(zip(explanation.idle.by_device[device].tolist(), NAMES, strict=True), reverse=True)
@@ -100,11 +97,7 @@ def device_lines(explanation: Explanation, device: int) -> list[str]:
 def op_lines(explanation: Explanation, op: int) -> list[str]:
     """Say of one op what it waits for, how far it can slip, and what waits for it."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
-    unit = timeline.unit
-
-    def part(time: float) -> str:
-        return format_part(float(time), timeline.makespan)
-
+    unit, part = timeline.unit, partial(format_part, whole=timeline.makespan)
     span = f"{part(timeline.start[op])} to {part(timeline.end[op])} {unit}"
     lines = [f"{_name(schedule, op)} on device {schedule.device[op]}: {span}"]
     bound = int(timeline.bound[op])

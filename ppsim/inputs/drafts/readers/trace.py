@@ -141,12 +141,11 @@ def _devices(events: list[Event], source: str) -> dict[Process, int]:
 
 def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
     """Read start and end of a slice, in units of ``scale`` microseconds."""
-    for field in ("ts", "dur"):
-        if not isinstance(getattr(event, field), float | int):
-            raise InputError(f"{source}: {shorten(event.name, 40)} has no {field}", "slices need ts and dur")
-    assert not isinstance(event.ts, str | None)
-    assert not isinstance(event.dur, str | None)
-    start, end = event.ts / scale, (event.ts + event.dur) / scale
+    begin, took = event.ts, event.dur
+    if isinstance(begin, str | None) or isinstance(took, str | None):
+        lost = "ts" if isinstance(begin, str | None) else "dur"
+        raise InputError(f"{source}: {shorten(event.name, 40)} has no {lost}", "slices need ts and dur")
+    start, end = begin / scale, (begin + took) / scale
     if not max(abs(start), abs(end)) <= LONGEST or end < start:
         raise InputError(f"{source}: {shorten(event.name, 40)} has an impossible ts or dur", "microseconds, from 0")
     return start, end
