@@ -61,8 +61,7 @@ class Problem:
             raise InputError(
                 f"the costs are for {self.costs.time.shape[1]} stages, the placement has {self.placement.n_stages}"
             )
-        if self.cap is not None and np.size(np.asarray(self.cap)) not in (1, self.n_devices):
-            many = np.size(np.asarray(self.cap))
+        if self.cap is not None and (many := np.size(np.asarray(self.cap))) not in (1, self.n_devices):
             raise InputError(f"{many} caps for {self.n_devices} devices", "give one cap, or one per device")
         if self.layers is not None and (len(self.layers) != self.n_stages or min(self.layers) < 0):
             raise InputError(f"layers of {len(self.layers)} stages for {self.n_stages}, each at least 0")

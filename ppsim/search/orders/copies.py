@@ -151,7 +151,8 @@ def _walk(
 
 def walk(problem: Problem, start: Solution, rng: random.Random, hot: float, until: float) -> Iterator[Solution]:
     """Change a schedule at random, less and less for the worse; yield what is better than all before."""
-    queues = _without_waits(start.schedule)
+    kept = start.schedule.take(start.schedule.kind != Kind.WAIT_OFFLOAD)
+    queues = [queue.tolist() for queue in np.split(kept.packed(), kept.offsets[1:-1])]
     built = [waits for device, queue in enumerate(queues) if (waits := _waiting(problem, device, queue)) is not None]
     if len(built) < len(queues):
         return
@@ -192,13 +193,6 @@ def _cost(problem: Problem, queues: Sequence[Queue]) -> float:
 def _schedule(problem: Problem, queues: Sequence[Queue]) -> Schedule:
     packed = [np.array(queue, np.int64) for queue in queues]
     return Schedule.from_queues("optimized", problem.placement, problem.microbatches, packed)
-
-
-def _without_waits(schedule: Schedule) -> list[Queue]:
-    """The packed ops of each device, but for what waits for copies."""
-    kept = schedule.take(schedule.kind != Kind.WAIT_OFFLOAD)
-    ops = kept.packed()
-    return [ops[kept.queue(device)].tolist() for device in range(kept.n_devices)]
 
 
 def _waiting(problem: Problem, device: int, queue: Queue) -> Queue | None:
