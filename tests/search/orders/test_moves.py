@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.orders import anneal_kernel as kernel
@@ -181,6 +183,21 @@ def test_queues_that_wait_for_each_other_run_in_part_and_cost_nothing_known():
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     assert time_orders(orders) == 0
     assert kernel.find_cost(orders, walk) == kernel.anneal(orders, walk, 10, 6, 1.0, 0.1) == -1
+
+
+@by_placement
+def test_an_i_with_its_w_behind_it_takes_as_long_as_one_b_where_that_is_less(placement):
+    """As the schedule that is written of the queues, whose B are one op on every second stage."""
+    problem, orders, _ = state(placement, 30)
+    time = problem.costs.time.copy()
+    time[Kind.B, ::2] -= 0.75
+    cheaper = replace(problem, costs=replace(problem.costs, time=time))
+    queues = [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    again = make_orders(cheaper, queues)
+    assert time_orders(again) == len(again.code)
+    made = write_schedule(cheaper, queues)
+    assert (made.kind == Kind.B).any()
+    assert again.end.max() == pytest.approx(simulate(made, cheaper.costs).makespan)
 
 
 def test_a_walk_that_is_stopped_keeps_what_it_started_with():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -559,6 +560,21 @@ def test_a_mamba_layer_multiplies_by_its_two_projections_alone():
     matrices = 2688 * (values + (values + keys) + heads) + values * 2688
     found = flops_per_token(more) - flops_per_token(model)
     assert found == pytest.approx(6 * matrices + 3 * mixing_flops(model, "mamba"), rel=1e-9)
+
+
+def test_a_state_takes_seven_operations_a_number_and_five_without_a_gate():
+    """Of heads x dim x size: 64 heads of 64 with a state of 128."""
+    model = read_model("nemotron-3-nano")
+    found = {mixer: mixing_flops(model, mixer) / (64 * 64 * 128) for mixer in ("mamba", "delta", "kda", "linear")}
+    assert found == {"mamba": 7.0, "delta": 7.0, "kda": 7.0, "linear": 5.0}
+
+
+@pytest.mark.parametrize(("last", "known"), [(5, True), (4, False), (7, False)])
+def test_experts_to_the_last_layer_are_what_is_known(tmp_path, last, known):
+    """Of six layers; a config whose experts end before its layers do is refused, as one that goes on behind them."""
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_end_index": last}
+    with nullcontext() if known else pytest.raises(InputError, match="not known here: moe_layer_end_index"):
+        assert read_changed(tmp_path, **experts).moe_layers == 6
 
 
 def test_a_tower_costs_its_layers_beside_the_embedding_and_no_backward_where_it_is_frozen(tmp_path):
