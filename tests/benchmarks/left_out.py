@@ -253,7 +253,8 @@ def repeats(cases: Sequence[Case]) -> str:
     each = [[float(row["derived_step_s"]) for row in case.rows if row.get("derived_step_s")] for case in cases]
     apart = [(max(steps) / min(steps) - 1) * 100 for steps in each if len(steps) > 1]
     return (
-        f"What no prediction from settings can know: {len(apart)} settings were run in several releases, and the "
+        f"What no prediction from these settings can know, newer releases among it: {len(apart)} settings have "
+        f"several published runs, and the "
         f"slowest run takes {median(apart):.1f} % more than the fastest (median; {np.quantile(apart, 0.8):.1f} % in "
         f"four of five)."
     )
