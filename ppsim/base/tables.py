@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.json_output import dump_json
 from ppsim.base.source import read_bytes
@@ -70,6 +68,8 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line of JSON lines, the
     metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
     """
+    import numpy as np
+
     lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
     if suffix.endswith(".parquet"):
         return _write_parquet(lists, header, compression="zstd")

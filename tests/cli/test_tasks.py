@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ppsim.base.workers import Workers
 from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions import tasks
@@ -55,7 +56,7 @@ def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, fil
                 ran.append(task)
                 yield index, function(task)
 
-        yield run
+        yield Workers(run, processes)
 
     monkeypatch.setattr(tasks, "open_workers", counted)
     result = CliRunner().invoke(group, [*WORK[command], "--results", file])
