@@ -7,7 +7,8 @@ settings are predicted with that, and corrected by the runs of the others alone.
 software and GPU, the mean over all that it may be; ``nearest`` the one that is most alike. *In range*: within as many
 standard deviations as hold four in five of the cases of the other names. *Ranked*: of two settings of
 a job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one
-is than the fastest. Of software with hundreds of settings on one node every eighth counts.
+is than the fastest. Of software with hundreds of settings on one node every eighth counts; of random halves, each
+predicted from the other, all are predicted and ranked.
 """
 
 import argparse
@@ -77,20 +78,37 @@ def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], n
     left = Left(*(np.zeros(count) for _ in fields(Left)))
     for name in dict.fromkeys(names):
         out = called == name
-        found = leave_one_out(cases, linear, out)
-        left.modelled[out] = found[out]
-        kept = tuple(replace(runs[i], error=-found[i]) for i in np.flatnonzero(~out).tolist())
-        others = Nearby(kept)
-        for number in np.flatnonzero(out).tolist():
-            correction = others.at(runs[number].setting)
-            left.spread[number] = correction.spread
-            left.corrected[number] = left.modelled[number] + math.log(correction.factor)
+        kept = predict(left, cases, linear, runs, out)
         for kind in {(cases[i].software, cases[i].gpu) for i in np.flatnonzero(out).tolist()}:
             here = [i for i in np.flatnonzero(out).tolist() if (cases[i].software, cases[i].gpu) == kind]
             left.any[here], left.nearest[here] = anchored(kept, [runs[i] for i in here], left.modelled[here])
             if len(here) == 1:
                 left.any[here] = left.nearest[here] = left.corrected[here]
     return replace(left, half=halves(left.corrected, left.spread, called))
+
+
+def predict(
+    left: Left, cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], out: NDArray[np.bool_]
+) -> tuple[Measured, ...]:
+    """Write to ``left`` the errors of the cases that ``out`` marks, from the others alone; return the others."""
+    found = leave_one_out(cases, linear, out)
+    left.modelled[out] = found[out]
+    kept = tuple(replace(runs[i], error=-found[i]) for i in np.flatnonzero(~out).tolist())
+    others = Nearby(kept)
+    for number in np.flatnonzero(out).tolist():
+        correction = others.at(runs[number].setting)
+        left.spread[number] = correction.spread
+        left.corrected[number] = left.modelled[number] + math.log(correction.factor)
+    return kept
+
+
+def leave_half_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], seed: int) -> Left:
+    """Predict each random half of the cases from the other."""
+    left = Left(*(np.zeros(len(cases)) for _ in fields(Left)))
+    half = np.random.default_rng(seed).permutation(len(cases)) % 2 == 0
+    for out in (half, ~half):
+        predict(left, cases, linear, runs, out)
+    return replace(left, any=left.corrected, nearest=left.corrected)
 
 
 def halves(errors: Floats, spread: Floats, names: NDArray[Any]) -> Floats:
@@ -183,12 +201,11 @@ def sizes_of(parallel: Parallel) -> tuple[int, ...]:
     return parallel.tp, parallel.cp, parallel.ep, parallel.pp, parallel.vp, parallel.mbs
 
 
-def line(name: str, left: Left, cases: Sequence[Case]) -> str:
-    """Write a line of the table."""
+def line(name: str, left: Left, right: float, regret: float) -> str:
+    """Write a line of the table, with the share of pairs ranked right and the mean regret."""
     inside = np.abs(left.corrected) <= left.half
     wide = np.median(np.exp(left.half) - 1)
     each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.any, left.nearest))
-    _, right, regret = ranking(cases, left.corrected)
     shares = " | ".join(f"{share * 100:.0f} %" for share in (inside.mean(), wide, right))
     return f"| {name} | {len(left.spread)} | {each} | {shares} | {regret * 100:.1f} % |"
 
@@ -207,16 +224,25 @@ def on_one_node(case: Case) -> bool:
     return case.setup.parallel.gpus <= case.setup.machine.per_node
 
 
-def thinned(cases: Sequence[Case], many: int = 500) -> list[Case]:
-    """Keep every eighth setting on one node of software with hundreds of them."""
+def thinned(cases: Sequence[Case], many: int = 500) -> list[int]:
+    """Number the settings that are kept: of software with hundreds of them on one node every eighth there."""
     counts = Counter(case.software for case in cases if on_one_node(case))
-    dense = [case for case in cases if on_one_node(case) and counts[case.software] > many]
-    gone = {id(case) for number, case in enumerate(dense) if number % 8}
-    return [case for case in cases if id(case) not in gone]
+    dense = [i for i, case in enumerate(cases) if on_one_node(case) and counts[case.software] > many]
+    return sorted({*range(len(cases))} - {number for place, number in enumerate(dense) if place % 8})
 
 
-def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> list[str]:
+def rows_of(left: Left, rows: Sequence[int]) -> Left:
+    """Keep some cases."""
+    return Left(*(column[rows] for column in vars(left).values()))
+
+
+def tables(every: Sequence[Case], linear: Linear, draws: int = 5) -> list[str]:
     """Write the table of all folds, and one of kinds of runs: mean size of what is left after correction."""
+    keep, all_runs = thinned(every), runs_of(every)
+    drawn = [leave_half_out(every, linear, all_runs, seed) for seed in range(draws)]
+    many, *ranked = np.mean([ranking(every, left.corrected) for left in drawn], axis=0).tolist()
+    cases, runs = [every[i] for i in keep], [all_runs[i] for i in keep]
+    linear = replace(linear, errors=linear.errors[keep], slopes=linear.slopes[keep])
     lines = ["| left out | settings | as modelled: mean / median | corrected | any anchor | nearest | in range |"]
     lines[0] += " half-width | ranked | regret |"
     lines.append(f"|{'---|' * 10}")
@@ -224,9 +250,13 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
     for name, group in FOLDS.items():
         names = [group(case) for case in cases]
         folds[name] = leave_out(cases, linear, runs, names)
-        lines.append(line(f"each {name} ({len(set(names))})", folds[name], cases))
+        lines.append(line(f"each {name} ({len(set(names))})", folds[name], *ranking(cases, folds[name].corrected)[1:]))
+    half = Left(*map(np.concatenate, zip(*(vars(rows_of(left, keep)).values() for left in drawn), strict=True)))
+    software = np.array([case.software for case in cases] * draws)
+    folds["half"] = replace(half, half=halves(half.corrected, half.spread, software))
+    lines.append(line(f"each random half ({draws} draws)", folds["half"], *ranked))
     folds["run"] = leave_runs_out(linear, runs)
-    lines.append(line("each run, of the corrections alone", folds["run"], cases))
+    lines.append(line("each run, of the corrections alone", folds["run"], *ranking(cases, folds["run"].corrected)[1:]))
     heads = " | ".join(folds)
     lines += [
         "",
@@ -237,13 +267,15 @@ def tables(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured]) -> l
     ]
     kinds = np.array([kind_of(case) for case in cases])
     for kind in sorted(set(kinds)):
-        each = " | ".join(cells(left.corrected[kinds == kind]) for left in folds.values())
+        here = kinds == kind
+        each = " | ".join(cells(left.corrected[np.resize(here, len(left.spread))]) for left in folds.values())
         lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
     several = np.quantile(np.concatenate([np.abs(f.corrected) / f.spread for f in folds.values()]), 0.8)
     names = [case.software for case in cases]
     parts = [f"{name} {cells(folds['software'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
     pairs = (
-        f"{ranking(cases, linear.errors)[0]} pairs are ranked; four in five of all lie within {several:.2f} spreads."
+        f"{ranking(cases, linear.errors)[0]} pairs are ranked, of halves {many:.0f}; "
+        f"four in five of all lie within {several:.2f} spreads."
     )
     return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
 
@@ -269,20 +301,22 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true", help="print how pairs of a job are ranked, by what differs")
     parser.add_argument("--rounds", type=int, default=0, help="of fitting to all first")
     arguments = parser.parse_args()
-    cases = thinned(read_all(arguments.tables))
+    every = read_all(arguments.tables)
+    cases = [every[i] for i in thinned(every)]
     numbers = fit(cases, USUAL, arguments.rounds)[0] if arguments.rounds else fitted()
+    if not (arguments.pairs or arguments.by):
+        print("\n".join(tables(every, linearize(every, numbers))))
+        return
     linear, runs = linearize(cases, numbers), runs_of(cases)
     if arguments.pairs:
         print("\n".join(pairs(cases, linear.errors)))
-        return
-    if not arguments.by:
-        print("\n".join(tables(cases, linear, runs)))
         return
     names = [FOLDS[arguments.by](case) for case in cases]
     left = leave_out(cases, linear, runs, names)
     for name in sorted(set(names)):
         here = [i for i, other in enumerate(names) if other == name]
-        print(line(name, Left(*(column[here] for column in vars(left).values())), [cases[i] for i in here]))
+        part = rows_of(left, here)
+        print(line(name, part, *ranking([cases[i] for i in here], part.corrected)[1:]))
         for i in here if arguments.rows else ():
             print(f"    {math.exp(left.modelled[i]) - 1:+.1%} {math.exp(left.corrected[i]) - 1:+.1%}", cases[i].rows[0])
 

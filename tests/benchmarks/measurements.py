@@ -15,7 +15,7 @@ from typing import Any
 from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.plans.published import Row, against, read_table
 from tests.benchmarks.fit_efficiency import linearize, read_all
-from tests.benchmarks.left_out import runs_of, tables, thinned
+from tests.benchmarks.left_out import tables
 
 PAGE = Path("gallery/measurements.md")
 DATA = Path("tests/data/published")
@@ -47,8 +47,8 @@ def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:
 
 def folds() -> list[str]:
     """Errors of runs left out."""
-    cases = thinned(read_all([str(path) for path in sorted(DATA.glob("*.json.gz"))]))
-    return tables(cases, linearize(cases, fitted()), runs_of(cases))
+    cases = read_all([str(path) for path in sorted(DATA.glob("*.json.gz"))])
+    return tables(cases, linearize(cases, fitted()))
 
 
 def given() -> list[str]:
