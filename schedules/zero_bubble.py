@@ -37,7 +37,6 @@ def zb_1p(shape: Shape) -> Iterator[Packed]:
 @schedule(
     "zb-h2",
     title="ZB-H2",
-    aliases=("zb-2p", "zero-bubble-2p"),
     split=True,
     idea="ZB-1P with enough warm-up forwards to fill the wait for the first gradient too.\n"
     "Each device computes without a gap from its first op to its last when t_F = t_I = t_W.\n"
@@ -64,7 +63,7 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     uses_costs=True,
     idea="The authors' heuristic: from the costs given, how many F before the first I, and where W fill\n"
     "gaps, under a limit of activations; the fastest of eight attempts and of the orders for equal times\n"
-    "that fit. ZB-1p and ZB-2p of the paper with limits of P and 2P.",
+    "that fit. ZB-1p of the paper with its limit of P; with one of 2P it is zb-2p.",
     bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_F = t_I = t_W",
     peak="min(M, P)",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1, and its authors' code",
@@ -77,6 +76,26 @@ def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float
 
     fixed = [list(zb_1p(shape)), list(zb_h2(shape))]
     yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i, fixed)
+
+
+@schedule(
+    "zb-2p",
+    title="ZB-2P",
+    aliases=("zero-bubble-2p",),
+    split=True,
+    uses_costs=True,
+    idea="The authors' heuristic under a limit of 2P activations.\n"
+    "Hardly a gap from a device's first op to its last, whatever F, I and W cost.\n"
+    "Twice the activations of 1F1B, and the optimizer step must not wait for all devices.",
+    bubble="span bubble (P-1)(t_F + t_I - 2 t_W)  for M >= 2P-1 and t_F = t_I = t_W",
+    peak="min(M, 2P)",
+    paper="Zero Bubble Pipeline Parallelism (ZB-2p), arXiv 2401.10241, section 3.1, and its authors' code",
+    rules=(ONE_CHUNK,),
+    options=("after_i",),
+)
+def zb_2p(shape: Shape, costs: Costs, after_i: float = 1.0) -> Iterator[Packed]:
+    """``zb-auto`` with twice the limit."""
+    yield from zb_auto(shape, costs, 2 * shape.devices, after_i)
 
 
 def _queue(device: int, microbatches: int, warm_up: int, hold: int) -> Packed:

@@ -12,7 +12,6 @@ from ppsim.base.numbers import format_number, format_share
 from ppsim.base.units import format_size
 from ppsim.core.ops import COMPUTE
 from ppsim.errors import InputError
-from ppsim.schedules import generate
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -162,7 +161,7 @@ def cap_of(row: Mapping[str, Any], task: Task) -> float:
 
 def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
     """What ``plan_run.js`` times and draws; of ``rows``, plans by their place on the page, the first come first."""
-    from ppsim.workload.cost.costs import schedule_of, stage_costs
+    from ppsim.workload.cost.costs import queues_of, stage_costs
     from ppsim.workload.plans.by_speed import layout_of
     from ppsim.workload.plans.space import read_key
 
@@ -174,16 +173,13 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
         candidate = read_key(row["key"])
         parallel, layout = candidate.parallel(task.axes.base), layout_of(task, candidate)
         machine = task.machine_of(candidate.layout)
-        costs = stage_costs(task.model, machine, parallel, layout).costs
-        name, *sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
-        if candidate.fitted:
-            shape = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
-            schedule = generate(name, costs=lambda _, made=costs: made, **shape)  # type: ignore[misc]
-        else:
-            schedule = schedule_of(name, *sizes)
+        found = stage_costs(task.model, machine, parallel, layout)
+        costs = found.costs
+        schedule = queues_of(parallel, found)
         if not machine.kinds:
             sent[str(place)] = _sent(task, parallel, schedule, layout)
-        key = place if candidate.fitted else (name, *sizes)
+        sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
+        key = place if candidate.fitted else sizes
         if parallel.pp > 1 and key not in queues:
             packed = _pack(schedule)
             if packed is not None and len(packed["packed"]) <= room:

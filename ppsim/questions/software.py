@@ -68,6 +68,11 @@ class SoftwareOptions:
         help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
         door=VALUE,
     )
+    post_validation: bool | None = flag(
+        "--post-validation/--no-post-validation",
+        help="A device's optimizer step waits for no other device, as zero-bubble's (the software's).",
+        door=VALUE,
+    )
     gradient_precision: str | None = option(
         "--gradient-precision",
         type=click.Choice(["bf16", "fp32"]),

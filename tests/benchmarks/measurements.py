@@ -8,6 +8,7 @@ Each stands between two marks with its name; folds takes minutes, the other two 
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -36,7 +37,7 @@ GIVEN = {
 
 def read(name: str) -> list[Row]:
     """Read a table of tests/data/published."""
-    return read_table(str(DATA / f"{name}.json.gz"))
+    return read_table(str(DATA / (f"{name}.json" if "/" in name else f"{name}.json.gz")))
 
 
 def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:
@@ -62,6 +63,26 @@ def given() -> list[str]:
     return lines
 
 
+def zero_bubble() -> list[str]:
+    """Errors of steps, of gains over 1F1B, and of peaks of memory, by model and schedule."""
+    rows = read("unseen/zero_bubble")
+    lines = ["| model, devices | schedule | runs | step, as modelled | gain over 1F1B | peak of memory |"]
+    lines.append(f"|{'---|' * 6}")
+    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    first: Row = {}
+    for row, found in zip(rows, against(rows)[0], strict=True):
+        first = found if row["schedule"] == "1F1B" else first
+        step, start = (run["modelled_step_s"] / run["measured_step_s"] for run in (found, first))
+        off = step - 1, start / step - 1, found["predicted_peak_gib"] / found["measured_peak_gib"] - 1
+        groups.setdefault((f"{row['model']}, {row['pp']}", row["schedule"]), []).append(off)
+    for (model, schedule), offs in groups.items():
+        step, gain, peak = (f"{mean(column) * 100:+.1f} %" for column in zip(*offs, strict=True))
+        lines.append(f"| {model} | {schedule} | {len(offs)} | {step} | {'' if schedule == '1F1B' else gain} | {peak} |")
+    every = [[abs(off) for off in column if off] for column in zip(*chain(*groups.values()), strict=True)]
+    sizes = (f"{mean(column) * 100:.1f} % ({max(column) * 100:.1f})" for column in every)
+    return [*lines, f"| all, sizes and the largest | | {len(rows)} | {' | '.join(sizes)} |"]
+
+
 def runs() -> list[str]:
     """Errors of each table."""
     lines = ["| table | runs | as modelled: mean / median | corrected |", "|---|---|---|---|"]
@@ -78,7 +99,7 @@ def runs() -> list[str]:
     return lines
 
 
-BLOCKS: dict[str, Callable[[], list[str]]] = {"folds": folds, "given": given, "runs": runs}
+BLOCKS: dict[str, Callable[[], list[str]]] = {"folds": folds, "given": given, "runs": runs, "zero-bubble": zero_bubble}
 
 
 def parts_of(name: str) -> list[str]:

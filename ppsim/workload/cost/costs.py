@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.schedules import generate
+from ppsim.engine.simple.metrics import span_of
+from ppsim.schedules import find, generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.workload.cost.kinds import Pieces, slowest
 from ppsim.workload.cost.overlap import context_waits, expert_pair, tensor_waits
@@ -22,6 +24,7 @@ from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
+from ppsim.workload.model.activations import KEPT
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
 from ppsim.workload.model.model import STATES, Encoder, Layer, Model, flops_per_token, mtp_kind
 from ppsim.workload.model.operators import Floats
@@ -317,6 +320,20 @@ def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Sche
     return generate(name, devices=devices, chunks=chunks, microbatches=microbatches)
 
 
+def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
+    """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by ``costs``.
+
+    Raises:
+        InputError: a shape that the schedule's rules refuse.
+    """
+    name, sizes = parallel.schedule_name, (parallel.pp, parallel.vp, parallel.microbatches)
+    if not find(name).uses_costs:
+        return schedule_of(name, *sizes)
+    given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
+    given |= {"after_i": KEPT} if "after_i" in find(name).options else {}
+    return generate(name, costs=lambda _: costs.costs, **given)
+
+
 def step_time(
     model: Model,
     machine: Machine,
@@ -335,7 +352,7 @@ def step_time(
         layout: what each stage holds; as trainers divide layers without it.
         efficiency: of the GPU and the software; the library's without it.
         costs: the stages' costs where they are known.
-        schedule: the queues where they are known, such as those ordered by the costs.
+        schedule: the queues where they are known, as of :func:`queues_of`.
 
     Raises:
         InputError: layers that are not the model's, a schedule that refuses the shape.
@@ -348,9 +365,9 @@ def step_time(
         ends = costs.costs.time[[Kind.F, Kind.B]].sum() / 1e3
         pipeline, bubble = (parallel.microbatches - 1) * work + ends, 0.0
     else:
-        schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
-        devices = schedule.placement.devices
-        pipeline = float(simulate(schedule, costs.costs).makespan) / 1e3
+        schedule = schedule or queues_of(parallel, costs)
+        devices, timeline = schedule.placement.devices, simulate(schedule, costs.costs)
+        pipeline = (span_of(timeline) if parallel.post_validation else timeline.makespan) / 1e3
         busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
         bubble = 1 - busy / pipeline
     reduction, optimizer = _after(parallel, costs, devices)

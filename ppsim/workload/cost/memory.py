@@ -21,7 +21,7 @@ from ppsim.engine.memory.usage import MemoryModel
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
-from ppsim.workload.model.activations import layer_activations
+from ppsim.workload.model.activations import KEPT, layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes, message_bytes
 from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
@@ -32,7 +32,6 @@ MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer h
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
-KEPT = 0.5  # share of activations that W needs
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
 

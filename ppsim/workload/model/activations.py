@@ -8,6 +8,7 @@ from ppsim.workload.model.parallel import Parallel
 
 # Bytes of an element that Transformer Engine keeps of a linear layer's input for the gradient of its weights.
 COMPILED = ("layernorm", "mlp_act", "moe_act")
+KEPT = 0.5  # share of activations that W needs
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 
 

@@ -51,6 +51,8 @@ class Parallel:
         overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside it.
         overlap_p2p: whether messages between stages overlap with compute.
         overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
+        post_validation: whether a device's optimizer step waits for no other device, so that a step takes the longest
+            span of a device: zero-bubble's post-validation (arXiv 2401.10241, section 4).
         overlap_ep: whether an F and a B of different microbatches run as a pair that hides all-to-all.
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
@@ -91,6 +93,7 @@ class Parallel:
     overlap_tp: bool = True
     overlap_p2p: bool = True
     overlap_dp: bool = True
+    post_validation: bool = False
     overlap_ep: bool = False
     offload: float = 0.0
     precision: str = "bf16"

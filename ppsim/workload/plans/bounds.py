@@ -121,7 +121,8 @@ class Whole:
         if share:
             backward += share * (self.work(paired, candidate.recompute)[1] - backward)
         work, ends = forward + backward, forward + (0.0 if split else backward)
-        least = least_share(g.pp, g.microbatches, 0.0 if two else ends / work / candidate.vp)
+        filled = two or self.task.axes.base.post_validation
+        least = least_share(g.pp, g.microbatches, 0.0 if filled else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
 
     def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
@@ -136,7 +137,9 @@ class Whole:
             share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)  # of a stage's layers, at least
             plain = layer_times(model, machine, replace(alone, recompute="none"))
             self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
-        layers, one = self.layers[key], candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        one = one and not self.task.axes.base.post_validation
+        layers = self.layers[key]
         if (*key, one, backwards) not in self.times:
             held = np.array([count for _, count in _kinds(model)])
             each = (layers.sum(axis=0) / held[:, None]).min(axis=0)
@@ -338,16 +341,19 @@ def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute:
     )
 
 
-def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int) -> float:
+def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False) -> float:
     """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
 
     Args:
         costs: of the stages.
         devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
         microbatches: of a step.
+        post: whether devices wait for no other to end a step, and a device's work alone counts.
     """
     each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
     work = np.bincount(devices.ravel(), each) * microbatches
+    if post:
+        return float(work.max())
     before, first = np.cumsum(costs.time[Kind.F]) - costs.time[Kind.F], np.empty((len(devices), len(work)))
     for row, replica in zip(first, devices, strict=True):
         row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last

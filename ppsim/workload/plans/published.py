@@ -11,7 +11,7 @@ from typing import Any
 from ppsim.base.text import shorten
 from ppsim.base.toml import Refused
 from ppsim.errors import InputError, PpsimError
-from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
+from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
@@ -123,7 +123,8 @@ def _predict_rows(rows: list[Row], runs: Nearby) -> Iterator[dict[str, Any]]:
             result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
         if setup.measured:
             result["error"] = seconds / setup.measured - 1
-        peaks = device_memory(setup.model, parallel, setup.layout).total / GIB
+        queues = queues_of(parallel, costs) if parallel.pp > 1 else None
+        peaks = device_memory(setup.model, parallel, setup.layout, schedule=queues).total / GIB
         result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
         if held := measured_peak(row):
             result["measured_peak_gib"] = held

@@ -19,8 +19,8 @@ from ppsim.base.notes import Report
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
-from ppsim.schedules import find, generate
-from ppsim.workload.cost.costs import StageCosts, Step, stage_costs, step_time
+from ppsim.schedules import find
+from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.kinds import kinds_of_devices
 from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
 from ppsim.workload.model.parallel import Parallel
@@ -30,7 +30,12 @@ from ppsim.workload.plans.space import FITTED, Candidate, read_key
 from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
 
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
-MOST_FITTED = {"zb-auto": 8, "zb-v": 8, "v-auto": 2}  # plans that are ordered by costs; v-auto takes seconds for each
+MOST_FITTED = {
+    "zb-auto": 8,
+    "zb-2p": 8,
+    "zb-v": 8,
+    "v-auto": 2,
+}  # plans that are ordered by costs; v-auto takes seconds for each
 MANY = 10_000  # candidates
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
@@ -221,12 +226,10 @@ class Evaluate:
         if (each > caps).any():
             return {"outcome": HELD, "memory_bytes": states}
         costs = stage_costs(task.model, machine, parallel, layout)
-        least, schedule = least_seconds(costs, devices, g.microbatches) * (1 - ROUNDING), None
+        least = least_seconds(costs, devices, g.microbatches, parallel.post_validation) * (1 - ROUNDING)
         if _beaten(self.limit, least, states):
             return {"outcome": STAGES}
-        if candidate.fitted:
-            sizes = {"devices": g.pp, "chunks": candidate.vp, "microbatches": g.microbatches}
-            schedule = generate(candidate.schedule, costs=lambda _: costs.costs, **sizes)
+        schedule = queues_of(parallel, costs) if g.pp > 1 else None
         peaks = device_memory(task.model, parallel, layout, held, schedule)
         memory = float(peaks.total.max())
         if (peaks.total > caps).any():

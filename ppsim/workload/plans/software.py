@@ -40,6 +40,7 @@ class Techniques:
     overlap_tp: bool | None = None
     overlap_p2p: bool | None = None
     overlap_dp: bool | None = None
+    post_validation: bool | None = None
     gradient_precision: str | None = None
     moment_precision: str | None = None
     narrow_activation: bool | None = None

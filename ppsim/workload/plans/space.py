@@ -41,7 +41,7 @@ SCHEDULES = (
     "1f1b-overlap",
     "interleaved-overlap",
 )
-FITTED = ("zb-auto", "zb-v", "v-auto")  # their queues depend on costs
+FITTED = ("zb-auto", "zb-2p", "zb-v", "v-auto")  # their queues depend on costs
 TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
 RECOMPUTE = ("none", "selective", "full")
 PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all

@@ -187,6 +187,17 @@ def test_a_bound_counts_the_work_of_the_device_with_most():
         assert seconds >= candidate.group.microbatches * (layers * each).max() * (1 - 1e-6)
 
 
+def test_where_devices_wait_for_no_other_the_bound_is_below_the_longest_span():
+    base = Parallel(post_validation=True)
+    task = task_of(TWO, tp=(1,), pp=(4, 8), schedules=("1f1b", "zb-h2"), base=base)
+    found = {bound.candidate: bound.seconds for bound in bound_candidates(task, list(list_candidates(task)), Found())}
+    rows = {candidate: Evaluate(task)(candidate) for candidate in found}
+    spans = {c: sum(row["terms"][n] for n in ("compute", "recompute", "communication", "bubble"))
+             for c, row in rows.items() if "step_s" in row}  # fmt: skip
+    assert {candidate.schedule for candidate in spans} == {"1f1b", "zb-h2"}
+    assert all(found[candidate] <= span for candidate, span in spans.items())
+
+
 def test_no_group_has_ranks_on_both_kinds():
     wide = replace(AXES, tp=(1, 2, 4, 8), cp=(1, 2, 4))
     for candidate in list_candidates(task_of(TWO, tp=wide.tp, cp=wide.cp)):

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
+from ppsim.schedules import find
 from ppsim.workload.cost.costs import schedule_of, stage_costs, step_time
-from ppsim.workload.cost.memory import KEPT, StageMemory, device_memory, held_at_peaks
+from ppsim.workload.cost.memory import StageMemory, device_memory, held_at_peaks
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
+from ppsim.workload.model.activations import KEPT
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Whole, bound_candidates, least_seconds, list_candidates
@@ -27,6 +30,7 @@ from ppsim.workload.plans.space import (
     groups,
     habits,
     layout_layers,
+    layout_of,
     least_held,
     members,
     read_key,
@@ -197,7 +201,18 @@ def small(model=DENSE, **changes):
     return Task(model, MACHINE, 8, 16, replace(axes, **changes), usable_bytes(MACHINE), keep=3)
 
 
+SPANS = ("1f1b", "zb-h2", "zb-v-torch", "dualpipe")
 LIGHT = {"layouts": ("even", "light-last", "light-ends"), "pp": (4, 8), "zero": (1, 2), "offload": (0, 50)}
+
+
+def least_of(task, candidate):
+    """The bound by stages."""
+    parallel = candidate.parallel(task.axes.base)
+    devices = np.zeros((1, 1), np.int32)
+    if parallel.pp > 1:
+        devices = place(find(candidate.schedule).placement, parallel.pp, parallel.stages).devices
+    costs = stage_costs(task.model, MACHINE, parallel, layout_of(task.model, candidate))
+    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +221,11 @@ LIGHT = {"layouts": ("even", "light-last", "light-ends"), "pp": (4, 8), "zero": 
         (small(), 3),
         (small(MIXED, ep=(1, 4), pp=(2,)), 3),
         (small(replace(DENSE, layers=16), **LIGHT), 11),
+        (small(replace(DENSE, layers=16), schedules=SPANS, pp=(4, 8), base=Parallel(post_validation=True)), 1),
         pytest.param(small(replace(DENSE, layers=16), **LIGHT), 1, marks=pytest.mark.slow),
         pytest.param(small(replace(MIXED, layers=12), **LIGHT, ep=(1, 2)), 1, marks=pytest.mark.slow),
     ],
-    ids=["dense", "experts", "light", "light-whole", "experts-whole"],
+    ids=["dense", "experts", "light", "spans", "light-whole", "experts-whole"],
 )
 def test_bounds_are_below_what_candidates_take_and_hold(task, every):
     """The time by whole layers, met without a pipeline; the memory by stages, met where a backward has the peak."""
@@ -227,6 +243,7 @@ def test_bounds_are_below_what_candidates_take_and_hold(task, every):
         tight += bound.bytes_ > 0.999 * row["memory_bytes"]
         pipeline = sum(row["terms"][name] for name in ("compute", "recompute", "communication", "bubble"))
         assert bound.seconds <= pipeline
+        assert least_of(huge, candidate) <= pipeline * (1 + 1e-9)
         if candidate.group.pp == 1 and candidate.zero == 1 and candidate.layers < 0:
             met += 1
             assert bound.seconds == pytest.approx(pipeline)
