@@ -277,7 +277,15 @@ def tables(every: Sequence[Case], linear: Linear, draws: int = 5) -> list[str]:
         f"{ranking(cases, linear.errors)[0]} pairs are ranked, of halves {many:.0f}; "
         f"four in five of all lie within {several:.2f} spreads."
     )
+    left = cells(within_groups(cases, folds["software"].modelled))
+    pairs += f" With the mean error of each left-out software on each GPU known, {left} would be left of them."
     return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
+
+
+def within_groups(cases: Sequence[Case], errors: Floats) -> Floats:
+    """Return the errors less the mean of their software and GPU: what the best factor for each would leave."""
+    kinds = np.array([f"{case.software} {case.gpu}" for case in cases])
+    return errors - np.array([errors[kinds == kind].mean() for kind in kinds])
 
 
 def repeats(cases: Sequence[Case]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import ppsim
 from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.plans.published import Row, against, read_table
 from tests.benchmarks.fit_efficiency import linearize, read_all
@@ -25,6 +26,11 @@ NAMES = {
     "vtrain_a100": "vTrain's runs on one to 64 nodes of A100",
     "measured_runs": "Megatron-Bridge, NeMo, Megatron-LM, Primus and Llama-3 reports, H100 to GB300 and MI355X",
     "measured_runs_3": "LLM Foundry, torchtitan, ModelZoo, NeMo 24.12, DeepSpeed and others",
+}
+# arXiv 2405.15362, table 3: the best MFU of a grid search, 98.5B on 40 A100, by tokens and sequences of a step.
+GRID_SEARCH = {
+    (1024, 160): {"zb-v": 57.58, "zb-1p": 54.52, "v-half": 52.6, "1f1b": 49.81, "v-min": 48.02},
+    (3072, 640): {"v-half": 60.34, "1f1b": 57.25, "zb-v": 56.89, "zb-1p": 56.55, "v-min": 55.51},
 }
 SAID = ("dispatch", "overlap_a2a", "cuda_graphs", "recompute", "recomputed_layers", "offload", "layout", "note")
 GIVEN = {
@@ -83,6 +89,23 @@ def zero_bubble() -> list[str]:
     return [*lines, f"| all, sizes and the largest | | {len(rows)} | {' | '.join(sizes)} |"]
 
 
+def best_of_each() -> list[str]:
+    """The best plan of each schedule beside the best run that the authors of V-Half and V-Min found (table 3)."""
+    lines = ["| tokens, sequences a step | schedule | MFU, measured best | planned best | planned / measured | plan |"]
+    lines.append(f"|{'---|' * 6}")
+    for (seq, gbs), best in GRID_SEARCH.items():
+        for name, measured in best.items():
+            sizes = {"gpus": 40, "gbs": gbs, "seq": seq, "pp": [5, 10, 20, 40], "recomputes": "none", "zero": [1]}
+            found = ppsim.plan(
+                str(DATA / "unseen/gpt-98.5b.toml"), "dgx-a100", software="zero-bubble", schedules=name, **sizes
+            ).plans[0]
+            mfu = found["mfu"] * 100
+            plan = f"tp {found['tp']}, pp {found['pp']}, dp {found['dp']}, microbatches of {found['mbs']}"
+            cells = (f"{seq:,}, {gbs}", name, f"{measured} %", f"{mfu:.1f} %", f"{mfu / measured:.2f}", plan)
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def runs() -> list[str]:
     """Errors of each table."""
     lines = ["| table | runs | as modelled: mean / median | corrected |", "|---|---|---|---|"]
@@ -99,7 +122,13 @@ def runs() -> list[str]:
     return lines
 
 
-BLOCKS: dict[str, Callable[[], list[str]]] = {"folds": folds, "given": given, "runs": runs, "zero-bubble": zero_bubble}
+BLOCKS: dict[str, Callable[[], list[str]]] = {
+    "folds": folds,
+    "given": given,
+    "runs": runs,
+    "zero-bubble": zero_bubble,
+    "best-of-each": best_of_each,
+}
 
 
 def parts_of(name: str) -> list[str]:
