@@ -46,7 +46,7 @@ FAMILIES = {"ampere": 400 / 312, "hopper": 700 / 989.4, "blackwell": 1200 / 2500
 SPREAD = {
     "bf16": 0.15, "fp8": 0.15, "mxfp8": 0.15, "fp4": 0.2, "attention": 0.25, "hbm": 0.1, "within": 0.2,
     "between": 0.2, "launch_us": 0.6, "collective_us": 0.6, "elementwise": 0.4, "routed": 0.4, "scores": 0.2,
-    "states": 0.2, "loss": 0.4, "output_kernels": 0.5, "power": 0.5, "grace": 0.2, "launched": 0.5, "partial": 0.7,
+    "states": 0.2, "output_kernels": 0.5, "power": 0.5, "grace": 0.2, "launched": 0.5, "partial": 0.7,
     "growth": 0.7, "alltoall": 0.3, "dispatched": 0.5,
 }  # fmt: skip
 OF_CURVE = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
@@ -54,7 +54,7 @@ OF_SOFTWARE = {
     "fused": ("launch_us",),
     "compiled": ("elementwise", "attention"),
     "torch": ("launch_us", "elementwise", "attention"),
-    "eager": ("launch_us", "collective_us", "scores", "loss", "output_kernels"),
+    "eager": ("launch_us", "collective_us", "scores", "output_kernels"),
 }
 OF_ALL = ("power", "grace", "launched", "partial", "routed", "states", "growth", "alltoall", "dispatched")
 USUAL = Fitted(
@@ -75,7 +75,7 @@ USUAL = Fitted(
         # FlashAttention-2 reaches 35 % of an H100's peak (arXiv 2407.08608), 0.65 of what the fused one does here.
         Software("compiled", elementwise=1.2, attention=0.65),
         Software("torch", launch_us=10.0, elementwise=1.5, attention=0.65),
-        Software("eager", 50.0, 2.6, 15.0, scores=1.1, loss=5.0, output_kernels=5.0, sharp=3.3),
+        Software("eager", 50.0, 2.6, 15.0, scores=1.1, output_kernels=5.0, sharp=3.3),
     ),
 )
 Key = tuple[str, str, str]  # part, name of it, number

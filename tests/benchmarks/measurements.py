@@ -89,6 +89,26 @@ def zero_bubble() -> list[str]:
     return [*lines, f"| all, sizes and the largest | | {len(rows)} | {' | '.join(sizes)} |"]
 
 
+def vocabulary() -> list[str]:
+    """Errors of steps whose last device has an output layer as long as many layers, by the size of the vocabulary."""
+    rows = read("unseen/vocabulary")
+    sizes = sorted({row["architecture"]["vocab"] for row in rows})
+    lines = [
+        f"| schedule, devices, tokens | {' | '.join(f'{size // 1000}k words' for size in sizes)} | peak of memory |"
+    ]
+    lines.append(f"|{'---|' * (2 + len(sizes))}")
+    groups: dict[str, dict[int, tuple[float, float]]] = {}
+    for row, found in zip(rows, against(rows)[0], strict=True):
+        name = f"{row['schedule']}, {row['pp']}, {row['seq']:,}"
+        step = found["modelled_step_s"] / found["measured_step_s"] - 1
+        peak = found["predicted_peak_gib"] / found["measured_peak_gib"] - 1
+        groups.setdefault(name, {})[row["architecture"]["vocab"]] = step, peak
+    for name, offs in groups.items():
+        cells = " | ".join(f"{offs[size][0] * 100:+.1f} %" if size in offs else "" for size in sizes)
+        lines.append(f"| {name} | {cells} | {mean(peak for _, peak in offs.values()) * 100:+.1f} % |")
+    return lines
+
+
 def best_of_each() -> list[str]:
     """The best plan of each schedule beside the best run that the authors of V-Half and V-Min found (table 3)."""
     lines = ["| tokens, sequences a step | schedule | MFU, measured best | planned best | planned / measured | plan |"]
@@ -127,6 +147,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "given": given,
     "runs": runs,
     "zero-bubble": zero_bubble,
+    "vocabulary": vocabulary,
     "best-of-each": best_of_each,
 }
 

@@ -22,7 +22,7 @@ SCHEMA = "ppsim.efficiency/2"
 MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")  # shares of matrix units' peaks, which power limits
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
-SHARES = {"softmax": "scores", "attention dropout": "scores", "loss": "loss"}
+SHARES = {"softmax": "scores", "attention dropout": "scores"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
 TILE = 128 * 256  # results of a product that a multiprocessor makes at a time
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
@@ -92,7 +92,6 @@ class Software:
         elementwise: how many of the bytes counted for elementwise work are moved.
         routed: the same for routing, permuting, activating and casting in expert layers.
         scores: the same for attention's scores.
-        loss: the same for the loss.
         output_kernels: how many times as many kernels output and loss launch.
         expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
@@ -109,7 +108,6 @@ class Software:
     elementwise: float = 1.0
     routed: float = 1.0
     scores: float = 1.0
-    loss: float = 1.0
     states: float = 1.0
     output_kernels: float = 1.0
     expert_kernels: float = 1.0

@@ -18,6 +18,9 @@ FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows
 ITEM = 2  # bytes of an activation
 CLAMPED = 8.0  # two clamps, scale, sigmoid, two products, and biases before and after
 NARROW = ("fp8", "mxfp8", "nvfp4")
+# Bytes that a logit's loss moves forward and backward in Megatron-LM's own kernels: to 32 bits, greatest, less it,
+# exponent, sum, over it; less one where the token is, times the gradient, to 16 bits.
+UNFUSED = 38, 14
 CHUNK = 128  # tokens that kernels of states take at a time, as flash-linear-attention and mamba_ssm do
 
 
@@ -111,7 +114,8 @@ def head_operators(model: Model, parallel: Parallel) -> Operators:
     _norm(rows, "final norm", tokens / (parallel.tp if parallel.sequence_parallel else 1) * model.hidden)
     rows.product("output matrix", tokens, model.vocab / parallel.tp, model.hidden, unit=WIDE)
     logits = tokens * model.vocab / parallel.tp
-    rows.elementwise("loss", 8 * logits, 4 * logits, 3)
+    forward, backward = UNFUSED if parallel.kernels == "eager" else (8, 4)
+    rows.elementwise("loss", forward * logits, backward * logits, 3)
     return rows.finish()
 
 
