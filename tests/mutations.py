@@ -91,7 +91,8 @@ def mutations(node: ast.AST) -> Iterator[tuple[str, Any, Any]]:
             if name in EXTREMES:
                 field = "id" if isinstance(node.func, ast.Name) else "attr"
                 yield "extreme", node, changed(node, func=changed(node.func, **{field: EXTREMES[name]}))
-            if name not in SYMMETRIC and len(args) > 1 and type(args[0]) is type(args[1]):
+            alike = len(args) > 1 and type(args[0]) is type(args[1])
+            if name not in SYMMETRIC and alike and ast.dump(args[0]) != ast.dump(args[1]):
                 yield "arguments", node, changed(node, args=[args[1], args[0], *args[2:]])
         case ast.If(test) | ast.While(test) | ast.IfExp(test):
             yield "condition", test, ast.UnaryOp(ast.Not(), test)

@@ -56,6 +56,14 @@ def test_a_pair_saves_time_against_the_shorter_backward(pair, saves):
     assert Problem(place("linear", 2, 2), 2, times).pairs == saves
 
 
+@pytest.mark.parametrize("unit", [1.0, 2.0**60])
+def test_what_a_pair_saves_is_a_share_of_it_in_any_unit_of_time(unit):
+    """Of a pair of 3 a rounding of 2^-40 is nothing, and 2^-20 is something."""
+    for saved, counts in ((2.0**-40, False), (2.0**-20, True)):
+        times = Costs(unit * np.outer([1.0, 2.0, 1.0, 1.0], np.ones(2)), pair=unit * np.full(2, 3 - saved))
+        assert Problem(place("linear", 2, 2), 2, times).pairs == counts
+
+
 def test_what_a_pair_saves_by_rounding_is_nothing():
     """0.1 - 0.3 / 2 + 0.2 - 0.3 / 2 is not quite zero; a stage on the other device takes no time."""
     times = Costs(np.outer([0.1, 0.2, 0.1, 0.1], [1.0, 0.0]), pair=np.array([0.3, 0.0]))

@@ -64,6 +64,21 @@ def test_bounds_equal_known_optima(shape, span, makespan):
     assert bound_problem(problem(*shape)) == Bounds(makespan, span)
 
 
+def test_a_device_in_the_middle_that_holds_one_runs_a_round_trip_after_the_other():
+    """Its F, F and I of the last device, its I and W take 5, four times from 1 on; then I and W of the first device."""
+    whole = problem(3, 4, (1, 1, 1), cap=[9.0, 1.0, 9.0])
+    assert bound_problem(whole) == Bounds(1 + 4 * 5 + 1, 1 + 4 * 5 + 1)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-1p", "zb-v", "interleaved"])
+def test_recompute_that_takes_no_time_leaves_the_bounds_as_they_are(name):
+    schedule = generate(name, devices=4, microbatches=8)
+    time = np.array([[1.0], [3.0], [1.0], [2.0], [0.0]]) * np.ones(schedule.n_stages)
+    again = bound_schedule(add_recompute(schedule), Costs(time, 0.5))
+    assert again == bound_schedule(schedule, Costs(time, 0.5))
+    assert again.makespan >= again.span > 8 * 4 * schedule.n_chunks
+
+
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_gpipe_and_1f1b_are_as_fast_as_full_backwards_allow(name):
     """With full backwards and equal stages no order of one stage per device beats (M + P - 1)(t_F + t_B)."""

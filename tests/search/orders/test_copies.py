@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
 from ppsim.search.orders.copies import CHOICES, fit_order, walk, write_in_turns
 from ppsim.search.orders.copies_solver import CopyModel
+from ppsim.search.orders.improve import HOT
 from ppsim.search.orders.optimize import Outcome, optimize
 from ppsim.search.orders.solver import solve
 from ppsim.search.problem import Problem, evaluate, fits
@@ -165,6 +167,28 @@ def test_a_change_moves_an_op_either_way_past_all_but_its_own():
     for kinds in ((Kind.I, Kind.W), (Kind.OFFLOAD, Kind.RELOAD), (Kind.RELOAD, Kind.B)):
         pair = [cells[3] | kind for kind in kinds]
         assert {copies._change(list(pair), random.Random(seed)) for seed in range(50)} == {None}
+    way = [cells[3] | kind for kind in (Kind.F, Kind.OFFLOAD, Kind.RELOAD, Kind.I, Kind.W)]
+    changes = [copies._change(list(way), random.Random(seed)) for seed in range(100)]
+    assert {tuple(each) for each in changes if each} == {(way[0], *way[3:])}  # but for the copies, which may go
+
+
+def test_a_copy_that_is_added_leaves_behind_its_f_and_comes_back_a_little_before_its_own_backward():
+    """Three F and their B in turn: two ops before at the mean, none at the least, whatever else runs backwards."""
+    queue = [int(pack(0, m)) | kind for kind in (Kind.F, Kind.B) for m in range(3)]
+    added = {
+        tuple(found)
+        for seed in range(400)
+        if (found := copies._change(list(queue), random.Random(seed))) and len(found) > len(queue)
+    }
+    before = dict[int, set[int]]()
+    for each in added:
+        found = list(each)
+        m = next(m for m in range(3) if int(pack(0, m)) | Kind.OFFLOAD in found)
+        f, out, back, b = (found.index(int(pack(0, m)) | k) for k in (Kind.F, Kind.OFFLOAD, Kind.RELOAD, Kind.B))
+        assert f + 1 == out < back < b
+        before.setdefault(m, set()).add(b - back)
+    assert {m: min(gaps) for m, gaps in before.items()} == {0: 1, 1: 1, 2: 1}
+    assert all(len(gaps) > 1 for gaps in before.values())
 
 
 def test_of_what_a_solvers_starts_say_the_fastest_that_fits_is_read(monkeypatch):
@@ -191,6 +215,41 @@ def test_walks_fit_and_are_as_they_say():
         assert fits(problem, found.schedule)
         again = evaluate(problem, found.schedule, "")
         assert (again.makespan, again.span) == (found.makespan, found.span)
+
+
+def test_a_search_walks_on_from_the_best_until_the_bound_or_the_end_of_its_time(monkeypatch):
+    """Every second walk starts from the best of all, the others from the pool in turn; heat falls as they go on."""
+    problem, walks = problem_of("linear", Tiny((0, 1), 3, (1, 1, 1, 1, 1), (2, 2), 2, 1, False)), list[Any]()
+    first = next(each for each in fit_order(problem, compute_queues("1f1b", 2, 1, 3, 0)) if each.schedule.has_lanes)
+    better = replace(first, makespan=first.makespan - 1)
+    now = iter(range(100))
+    monkeypatch.setattr(copies, "monotonic", lambda: next(now))
+    monkeypatch.setattr(copies, "interrupt_at", lambda until: nullcontext())
+    monkeypatch.setattr(copies, "_orders", lambda *given: iter([first.schedule]))
+    monkeypatch.setattr(copies, "fit_order", lambda problem, order: iter([first, replace(first, origin="second")]))
+
+    def walk(problem, start, rng, heat, until):
+        walks.append((start.origin, heat))
+        yield from [better] if len(walks) == 7 else []
+
+    monkeypatch.setattr(copies, "walk", walk)
+    reports = list[float]()
+
+    def searched(bound):
+        walks.clear()
+        return copies.search_copies(
+            problem, [], seed=1, time_limit=30, bound=bound, report=lambda best: reports.append(best.makespan)
+        )
+
+    found = searched(better.makespan)
+    assert found is not None
+    assert found.makespan == better.makespan == reports[-1]
+    origins = [origin == "second" for origin, _ in walks]
+    assert origins == [False, False, True, False, False, False, True]
+    hot = HOT[0] * 1.0  # the mean of F, I and W
+    assert [heat for _, heat in walks] == pytest.approx([hot * part for part in (1, 1, 0.3, 0.3, 0.1, 0.1, 0)])
+    assert searched(0.0) is not None
+    assert 7 < len(walks) < 40
 
 
 def test_a_walk_is_the_same_in_another_unit_of_time(monkeypatch):
@@ -224,6 +283,8 @@ def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap,
         assert fits(problem, made)
         held = evaluate(problem, made, made.name).peak_activations.max() / asked.least_caps.max()
         assert -(-7 // held) == turns
+        size = {1: 7, 3: 3, 4: 2, 7: 1}[turns]
+        assert made.name == ("one microbatch at a time" if size == 1 else f"{size} microbatches at a time")
 
 
 def test_copies_that_come_late_are_issued_earlier():
@@ -284,14 +345,18 @@ def test_a_copy_starts_as_its_op_ends_and_an_op_as_its_copy_does():
     assert (proof.bound, proof.solution.makespan) == pytest.approx((2 + 5 + 9 + 6 + 7,) * 2)
 
 
+@pytest.mark.parametrize("objective", ["makespan", "span"])
 @pytest.mark.parametrize(("chunks", "makespan"), [(1, 3 * 2 + 3 * 3 + 4 * 1 + 4), (2, 6 * 2 + 6 * 3 + 10 * 1 + 4)])
-def test_one_microbatch_takes_the_way_down_and_back(chunks, makespan):
-    """F of 2 and I of 3 of each stage, a message of 1 between any two, W of 4 at the end: the solver's rules alone."""
+def test_one_microbatch_takes_the_way_down_and_back(chunks, makespan, objective):
+    """F of 2 and I of 3 of each stage, a message of 1 between any two, W of 4 at the end: the solver's rules alone.
+
+    The first device is the first to start, so that its span is the makespan.
+    """
     pytest.importorskip("ortools")
     S = 3 * chunks
     times = np.repeat([[2.0], [7], [3], [4]], S, axis=1)
     costs = Costs(times, 1.0, others={Kind.OFFLOAD: np.ones(S), Kind.RELOAD: np.ones(S)})
-    problem = Problem(place("loop", 3, S), 1, costs, float(chunks), 1.0, "makespan", offload=True)
+    problem = Problem(place("loop", 3, S), 1, costs, float(chunks), 1.0, objective, offload=True)
     known = evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
     proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
     assert (proof.bound, proof.solution.makespan) == pytest.approx((makespan, makespan))

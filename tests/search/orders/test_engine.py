@@ -1,5 +1,6 @@
 """The search finds schedules that fit, and none worse than those it starts from."""
 
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -119,6 +120,49 @@ def test_a_search_without_time_has_a_schedule_by_rules_too():
     problem = Problem(place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5)
     best = find(problem, time_limit=0, grace=60)
     assert best.origin == "list scheduling"
+
+
+def test_a_search_asks_its_parts_to_end_in_time(monkeypatch):
+    """Rules after half of it, walks with the limit, which a thread each core shares, and the rest after the grace."""
+    problem, told = Problem(place("linear", 2, 2), 2, costs(2)), dict[str, float]()
+
+    def collected(problem, seeds, deadline):
+        told["rules"] = deadline
+        return iter([Member(write_one_by_one(problem), "", 99.0)])
+
+    def improved(problem, starts, seed, workers, until, run):
+        told["walks"], told["workers"] = until, workers
+        return iter([])
+
+    monkeypatch.setattr(engine, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(engine, "count_cores", lambda: 5)
+    monkeypatch.setattr(engine, "end_by", lambda until: nullcontext(told.update(own=until)))
+    monkeypatch.setattr(engine, "interrupt_at", lambda until: nullcontext(told.update(all=until)))
+    monkeypatch.setattr(engine, "collect", collected)
+    monkeypatch.setattr(engine, "improve", improved)
+    find(problem, time_limit=20, grace=3)
+    assert told == {"own": 1020, "all": 1023, "rules": 1010, "walks": 1020, "workers": 5}
+    find(problem, time_limit=20, workers=2)
+    assert told["workers"] == 2
+
+
+def test_what_fits_smaller_caps_is_written_while_there_is_time(monkeypatch):
+    """Heuristics for the cap itself however late; the shares of it, and rules but for one, before the deadline."""
+    caps = list[list[float]]()
+    problem = Problem(place("linear", 4, 4), 8, costs(4), cap=6)
+
+    def write(capped):
+        caps.append(capped.caps.tolist())
+        return []
+
+    monkeypatch.setattr(engine, "write_linear", write)
+    for deadline, tried in ((np.inf, 1.0), (-np.inf, 0.0)):
+        caps.clear()
+        found = len(list(engine.written(problem, deadline)))
+        assert caps[0] == [6.0] * 4
+        shares = [5 - 5 * nth / engine.SMALLER_CAPS for nth in range(engine.SMALLER_CAPS)]
+        assert [each[0] - 1 for each in caps] == pytest.approx(shares if tried else shares[:1])
+        assert found > 2 if tried else found == 2
 
 
 def test_walks_go_on_until_the_bound_is_attained(monkeypatch):

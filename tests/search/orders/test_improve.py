@@ -74,6 +74,24 @@ def test_heat_is_in_mean_durations_of_ops(monkeypatch):
     assert heats == pytest.approx([1.5, 0.075])
 
 
+@pytest.mark.parametrize(("timings", "moves"), [(1199, 100), (1212, 101), (12_000, 1000)])
+def test_a_walk_times_as_much_as_it_may_and_a_hundred_orders_at_least(monkeypatch, timings, moves):
+    """Two stages and two microbatches are twelve ops; what was improved already keeps its name."""
+    asked = list[tuple[int, float]]()
+
+    def anneal(problem, queues, seed, stop, moves, hot):
+        asked.append((moves, hot))
+        return 3.0, queues
+
+    monkeypatch.setattr(module, "anneal", anneal)
+    monkeypatch.setattr(module, "TIMINGS_OF_A_WALK", timings)
+    start, stop = Member(write_one_by_one(PROBLEM), "rules", 9.0), np.zeros(1, np.int64)
+    for nth in range(4):
+        start = module._walk(PROBLEM, start, 1, nth, stop)
+        assert (start.origin, start.cost) == ("rules, improved", 3.0)
+    assert asked == [(moves, module.HOT[0])] * 2 + [(moves, module.HOT[1])] * 2
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_only_what_is_large_is_timed_by_machine_code(monkeypatch, large):
     monkeypatch.setattr(module, "pays_to_compile", lambda problem: large)

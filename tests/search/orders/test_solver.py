@@ -5,11 +5,13 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from ppsim.base.workers import count_cores
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
@@ -338,3 +340,40 @@ def test_what_misses_its_bound_by_rounding_needs_no_solver(monkeypatch):
     monkeypatch.setattr(optimize_module, "bound_problem", lambda asked: Bounds(least, least))
     found = optimize([problem(1, 4, (1, 1, 1))], [[]], time_limit=5)
     assert (found.value, found.bound, found.status) == (12, least, "optimal")
+
+
+def test_what_one_thread_does_not_end_many_go_on_with(monkeypatch):
+    """From the best so far, with at least ``MANY`` threads and no limit of work; what proves still proves."""
+    asked, run = problem(2, 2, (1, 1, 1)), list[Any]()
+    state = solver._Run(None, asked, worst(asked), Bounds(0, 0), lambda best, bound: None)
+    model: Any = SimpleNamespace(hint=lambda best: run.append(best))
+
+    def solved(*given):
+        run.append(given)
+        return ended
+
+    monkeypatch.setattr(state, "_run", solved)
+    for ended, proves in ((True, True), (False, True), (False, False)):
+        run.clear()
+        state.solve(model, proves=proves)
+        first = (model, proves, 1, solver.ALONE)
+        more = (model, proves, max(solver.MANY, count_cores()), np.inf)
+        assert run == ([first] if ended else [first, state.best, more])
+
+
+def test_a_shorter_makespan_is_looked_for_a_while_only(monkeypatch):
+    """The span has all of the time, the makespan beside it as long as may be, and no longer than is left."""
+    asked, until = problem(2, 2, (1, 1, 1)), list[float]()
+    known = worst(asked)
+    monkeypatch.setattr(solver._Run, "solve", lambda run, model, proves: until.append(run.until))
+    monkeypatch.setattr("ppsim.search.orders.solver.time.monotonic", lambda: 100.0)
+    for limit in (1000.0, 2.0):
+        until.clear()
+        solve(asked, known, Bounds(known.makespan - 1, known.span), time_limit=limit)
+        assert until == [100 + min(limit, solver.MOST_S_FOR_MAKESPAN)]
+        until.clear()
+        solve(asked, known, Bounds(known.makespan, known.span - 1), time_limit=limit)
+        assert until == [100 + limit] * 2
+    until.clear()
+    solve(asked, known, Bounds(known.makespan, known.span))
+    assert until == []

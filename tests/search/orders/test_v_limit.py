@@ -15,10 +15,13 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.search.orders import v_limit
+from ppsim.search.orders import anneal_kernel, improve, v_limit
 from ppsim.search.orders.improve import HOT, cost_of
 from ppsim.search.orders.v_limit import list_blocks, order_v
+from ppsim.search.problem import Problem
+from ppsim.search.rules import zbv, zbv_kernel
 from ppsim.search.rules.orders import pack_queues, write_one_by_one
+from ppsim.search.rules.policies import write_near_cap
 from tests.golden import COSTS
 
 RECORDS = json.loads((Path(__file__).parents[2] / "data" / "search" / "v_limit.json").read_text())
@@ -91,6 +94,34 @@ def test_listed_blocks_can_repeat(devices):
         way = np.concatenate([block.forward, block.backward[::-1]])
         assert (np.diff(way) > 0).all()
     assert min(block.peaks.max() for block in blocks) <= 2 * ((devices + 1) // 3) + 2
+
+
+def test_blocks_that_hold_just_the_limit_are_tried():
+    """With the least limit that a block keeps there are orders of blocks beside those of rules; below it, none."""
+    least = min(int(block.peaks.max()) for block in list_blocks(place("v", 4, 8)))
+    counts = []
+    for limit in (least - 1, least):
+        problem = Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit))
+        counts.append(len(list(v_limit._starts(problem, limit))))
+    blocks = sum(block.peaks.max() == least for block in list_blocks(place("v", 4, 8)))
+    near = len(list(write_near_cap(Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(least - 1)))))
+    assert counts[1] - counts[0] >= min(blocks, 2) - near
+
+
+def test_what_is_compiled_early_is_what_orders_call(monkeypatch):
+    """Functions with arguments of the same types as those that are called later."""
+    early = list[tuple[Any, list[str]]]()
+
+    def prepare(function, *given, parts):
+        early.append((function, [type(each).__name__ for each in given]))
+
+    for module in (zbv, improve):
+        monkeypatch.setattr(module, "prepare", prepare)
+    v_limit.prepare_v()
+    assert early == [
+        (zbv_kernel.order_greedily, ["VTables", "bool", "bool"]),
+        (anneal_kernel.anneal, ["Orders", "Walk", "int", "int", "float", "float"]),
+    ]
 
 
 def test_the_search_for_an_order_ends_at_a_deadline():

@@ -9,6 +9,7 @@ from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.search.rules import fill, fill_kernel
+from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.blocks import Block, block_of_passes, complete, fit_block
 
 
@@ -87,3 +88,51 @@ def test_machine_code_completes_blocks_as_python_does(monkeypatch):
     monkeypatch.setattr(compiled, "_load", lambda *_: pytest.fail("loaded while somebody waits"))
     assert [queue.tolist() for block in blocks for queue in complete(block, 12)] == python
     assert compiled.pays(fill_kernel.fill, 0, fill.COMPILE_FILLING_ABOVE)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("microbatches", [2, 7])
+def test_filling_moves_ops_into_idle_slots_and_squeezing_keeps_their_order(monkeypatch, name, microbatches):
+    """No two ops share a slot, each comes after its input, none outside warm-up and cool-down moves, and the tables of
+    what devices do and hold are those of the slots."""
+    run, moved = fill._run, 0
+
+    def watched(step, t, *given, parts):
+        nonlocal moved
+        before, device = t.slot.copy(), t.device[t.row]
+        run(step, t, *given, parts=parts)
+        place = t.first[t.row] + t.nth  # of each op in the slots, row by row
+        slot, length, P = t.slot[place], t.length[t.row], len(t.last)
+        assert all(kernel.ready(t, r, n) <= s for r, n, s in zip(t.row, t.nth, slot, strict=True))
+        used = np.zeros((P, int((slot + length).max())), int)
+        for d, start, many in zip(device, slot, length, strict=True):
+            used[d, start : start + many] += 1
+        assert used.max() == 1
+        if step is not kernel.fill:
+            return
+        begin, end, cap = given
+        explicit = len(t.held) > 0
+        still = np.arange(len(t.row)) <= end
+        if explicit:
+            still[:begin] = False
+        assert (slot[still] == before[place][still]).all()
+        assert (slot <= before[place]).all()
+        moved += int((slot < before[place]).sum())
+        does = t.does.reshape(P, -1)
+        assert ((does != kernel.IDLE)[:, : used.shape[1]] == used.astype(bool)).all()
+        for d in range(P):
+            backwards = slot[(device == d) & (t.what[t.row] == kernel.BACKWARD)]
+            size = len(t.backward) // P
+            assert not size or t.backward[d * size : d * size + t.tried[d]].tolist() == sorted(backwards)
+        if explicit:
+            frees = kernel.WEIGHTS if len(t.backward) else kernel.BACKWARD
+            change = np.zeros(does.shape, int)
+            what = t.what[t.row]
+            np.add.at(change, (device[what == kernel.FORWARD], slot[what == kernel.FORWARD]), 1)
+            np.add.at(change, (device[what == frees], (slot + length - 1)[what == frees]), -1)
+            assert (t.held.reshape(P, -1) == change.cumsum(axis=1)).all()
+            assert t.held.max() <= cap
+
+    monkeypatch.setattr(fill, "_run", watched)
+    complete(BLOCKS[name], microbatches)
+    assert moved or microbatches == 2

@@ -23,6 +23,7 @@ from ppsim.search.rules.encoder import (
     Encoder,
     _around,
     _Bubbles,
+    _Task,
     add_encoder,
     encoder_memory,
     encoder_times,
@@ -231,3 +232,14 @@ def test_what_does_not_fit_a_schedule_is_refused():
     ):
         with pytest.raises(InputError, match=message):
             add_encoder(schedule, priced(schedule, encoder), encoder)
+
+
+def test_messages_to_and_from_the_first_stage_take_their_time():
+    """A microbatch that goes there at 10 and comes back at 20: 1 to device 1, 2 from there, none on its own."""
+    comm = np.array([[7.0, 1.0], [2.0, 7.0]])
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    costs, alone = Costs(np.ones((4, 2)), comm), simulate(schedule, Costs(np.ones((4, 2))))
+    times = np.array([10.0, 10.0]), np.array([20.0, 20.0])
+    task = _Task(schedule, alone, costs, np.arange(2), True, np.array([0, 1]), *times)
+    assert [task.ready(m).tolist() for m in range(2)] == [[20, 21], [22, 20]]
+    assert [task.needed(m).tolist() for m in range(2)] == [[10, 8], [9, 10]]

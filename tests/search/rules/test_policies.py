@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from ppsim.core.schedule import place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
+from ppsim.search.rules import heuristics, zbv
+from ppsim.search.rules import orders as rules
 from ppsim.search.rules.heuristics import order_linear
 from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
 from ppsim.search.rules.policies import make_policy, write_near_cap, write_policies
-from ppsim.search.rules.policy_kernel import pick, write
+from ppsim.search.rules.policy_kernel import choose, pick, write
 from tests.search.orders.prices import costs
 
 PLACEMENTS = [place("linear", 4, 4), place("v", 3, 6), place("loop", 3, 6), place("loop", 2, 6)]
@@ -95,3 +98,72 @@ def test_stages_that_take_no_time_warm_up_after_those_before():
     time = np.array([[3.5, 0.0, 0.1, 3.5], [1.0, 3.3, 2.0, 4.0], [0.0, 1.3, 2.0, 2.0], [1.0, 2.0, 0.0, 2.0]])
     queues = order_linear(Costs(time), devices=4, microbatches=5, limit=6)
     assert [len(queue) for queue in queues] == [15] * 4
+
+
+def test_of_orders_the_fastest_is_taken_whose_span_is_no_longer(monkeypatch):
+    """One's own takes 10 and 8; the shortest of all has a longer span, and of equals the first stays."""
+    numbers = {0: (10.0, 8.0), 1: (8.0, 9.0), 2: (12.0, 7.0), 3: (9.0, 8.0), 4: (9.0, 7.0), 5: (9.0, 7.0)}
+    queues = {key: [np.array([key])] for key in numbers}
+    monkeypatch.setattr(
+        rules, "Schedule", SimpleNamespace(from_queues=lambda name, placement, M, made: int(made[0][0]))
+    )
+    monkeypatch.setattr(rules, "simulate", lambda made, costs: made)
+    monkeypatch.setattr(
+        rules, "measure", lambda made: SimpleNamespace(makespan=numbers[made][0], span=numbers[made][1])
+    )
+
+    def taken(*others):
+        found = rules.take_fastest(PLACEMENTS[0], 1, queues[0], [queues[each] for each in others], costs(4))
+        return int(found[0][0])
+
+    assert [taken(each) for each in range(6)] == [0, 0, 0, 3, 4, 5]
+    assert (taken(1, 2, 3, 4, 5), taken(5, 4, 3), taken(3, 2), taken()) == (4, 5, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("late", "idle", "chosen"),
+    [(4.0, 0.0, "W"), (3.5, 0.0, ""), (3.5, 1.5, "W"), (3.5, 1.0, ""), (4.5, 0.0, "W")],
+)
+def test_a_w_runs_where_it_ends_before_the_next_input_or_a_device_has_idled_enough(late, idle, chosen):
+    """It takes 4, and devices may idle 4.5 in all; the next gradient arrives ``late``, and an F is not due."""
+    problem = Problem(place("linear", 2, 2), 3, costs(2, 1, 2, 4))
+    orders, policy = make_orders(problem, write_one_by_one(problem)), make_policy(problem)
+    orders.result[:] = -1.0
+    policy.slack[:], policy.idle[:] = 4.5, idle
+    policy.done[:4], policy.waiting[:, 0] = (2, 2, 1, 2), (1, 0)  # F and F, I and I of either stage
+    orders.result[3 * 3 + 1] = 10 + late  # the second I of stage 1
+    assert choose(orders, policy, 0, 10.0, 3) == (4 if chosen else -1)
+    assert chosen or policy.wake[0] == 10 + late
+
+
+def test_an_f_goes_where_no_i_comes_before_it_ends():
+    """F take 1: one at 10 delays an I that comes before 11, which it does as long as the device is not patient."""
+    problem = Problem(place("linear", 2, 2), 3, costs(2, 1, 2, 4))
+    orders, policy = make_orders(problem, write_one_by_one(problem)), make_policy(problem)
+    policy.limit[:], policy.done[:4] = 3, (1, 1, 0, 1)
+    found = []
+    for patience, comes in ((0.0, 11.0), (0.0, 10.5), (0.5, 10.5), (0.25, 10.5)):
+        orders.result[:] = -1.0
+        policy.patience[:], orders.result[3 * 3] = patience, comes
+        found.append(choose(orders, policy, 0, 10.0, 3))
+    assert found == [0, -1, 0, -1]
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("compiles", [False, True])
+def test_machine_code_orders_what_is_large_where_there_is_some(monkeypatch, large, compiles):
+    run = zbv.list_orders
+    asked, problem = list[bool](), Problem(place("v", 2, 4), 3, costs(4))
+    for module in (heuristics, zbv):
+        monkeypatch.setattr(module, "can_compile", lambda: compiles)
+    monkeypatch.setattr(heuristics, "COMPILE_HEURISTICS_ABOVE", 11 if large else 12)
+    monkeypatch.setattr(zbv, "pays", lambda *given: large)
+
+    def listed(*given, compiled):
+        asked.append(compiled)
+        return run(*given, compiled=False)
+
+    monkeypatch.setattr(zbv, "list_orders", listed)
+    assert heuristics.pays_to_compile(problem) == (large and compiles)
+    zbv.order_zb_v(problem.costs, 2, 3, 4)
+    assert asked == [large and compiles] * 2

@@ -571,3 +571,60 @@ def test_what_any_order_takes_ends_with_a_w_behind_the_last_i():
     whole, orders = (cuts_of_any_order(problem)[n::2] for n in range(2))
     assert [cut.constant for cut in whole] == [21, 22]
     assert [cut.constant for cut in orders] == [9 + 4, 1 + 9 + 2 + 4]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v"])
+def test_what_is_said_of_climbs_is_what_cuts_say_of_them_and_a_descent_ends_at_the_least(name):
+    """Layer by layer from a split with all layers at one end, as many steps as it takes."""
+    layers = [1.0, 0.5, 2.0, 1.5, 1.0, 0.25, 3.0]
+    problem = problem_of(make(name, 2 if name == "zb-v" else 4, 2 if name == "zb-v" else 1), LayerTimes(layers), 7)
+    state = SplitSearch(problem, None, lambda *_: None, math.inf)
+    state.cuts = list(problem.work_cuts)
+    rates, constants = np.stack([cut.rate for cut in state.cuts]), np.array([cut.constant for cut in state.cuts])
+
+    def said(ends):
+        return np.max([problem.bound_by(cut, ends) for cut in state.cuts], axis=0)
+
+    for first in ([0, 0, 0], [7, 7, 7], [2, 3, 7]):
+        ends = np.array(first, np.int16)
+        near = climbs_from(problem, ends)
+        assert search._say_of_climbs(problem, ends, rates, constants) == pytest.approx(said(near))
+        last = _least_near(state, ends)
+        assert said(last[:, None])[0] <= said(climbs_from(problem, last)).min() * (1 + 1e-9)
+        assert said(last[:, None])[0] < said(ends[:, None])[0]
+
+
+def test_so_many_splits_are_listed_at_once_as_fit_and_one_at_least(monkeypatch):
+    problem = problem_of(make("1f1b", 4, 1), LayerTimes(1.0), 9)
+    for entries, batch in ((12, 3), (15, 3), (16, 4), (3, 1)):
+        monkeypatch.setattr(search, "BATCH", entries)
+        assert search._batch(problem) == batch
+
+
+@pytest.mark.parametrize(
+    ("value", "step"), [(0.25, 0.05), (1 / 3, 1 / 3), (7.0, 1.0), (3e8 * (1 + 2**-51), 1.0), (3e-4, 1e-4)]
+)
+def test_a_step_divides_all_values_but_for_their_own_rounding(value, step):
+    """Of 1, 1/2, 1/3, 1/6, a tenth of these and so on, the first."""
+    found = _find_step(np.array([value, 1.0]))
+    assert found is not None
+    assert found == pytest.approx(step)
+
+
+def test_the_busiest_device_works_beside_one_way_there_and_back():
+    """Six layers of 3 on two devices, eight microbatches: device 0 has its work, device 1 one microbatch's before."""
+    problem = problem_of(make("1f1b", 2, 1, 8), LayerTimes(1.0, b_over_f=2.0), 6)
+    splits = [max(8 * 3 * first, 8 * 3 * (6 - first) + 3 * first) for first in range(7)]
+    assert bound_busiest(problem) == min(splits) == 8 * 3 * 3 + 3 * 3
+
+
+@pytest.mark.parametrize(("name", "devices", "chunks"), [("1f1b", 3, 1), ("zb-v", 2, 2), ("interleaved", 2, 2)])
+def test_no_message_between_stages_of_a_device_counts(name, devices, chunks):
+    """Cuts of any order are below what a split takes where only such messages would take long."""
+    schedule = make(name, devices, chunks)
+    comm = np.where(np.eye(devices, dtype=bool), 1000.0, 0.5)
+    problem = problem_of(schedule, LayerTimes(1.0), 6)
+    problem = replace(problem, base=replace(problem.base, comm=comm), rate=replace(problem.rate, comm=comm))
+    ends = list_ends(6, schedule.n_stages, 0)
+    bounds = np.max([problem.bound_by(cut, ends) for cut in cuts_of_any_order(problem)], axis=0)
+    assert (bounds <= problem.makespans(ends) * (1 + 1e-9)).all()
