@@ -1,7 +1,6 @@
 """Sums of shares round: a billionth above a cap counts as within it in every search, and two as above."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ SLACK = 1e-9
 Found = Callable[[float], Any]
 
 
-def linear(cap: float) -> Problem:
+def linear(cap: float | list[float]) -> Problem:
     return Problem(place("linear", 3, 3), 6, costs(3, 2, 3, 1, 0.5), cap)
 
 
@@ -56,7 +55,7 @@ def by_heuristics(cap: float) -> Any:
 
 
 def as_it_fits(cap: float) -> Any:
-    problem, roomy = linear(cap), linear(9)
+    problem, roomy = linear([cap, 9.0, 9.0]), linear(9)
     schedule = write_schedule(roomy, next(queues for _, queues in write_linear(linear(4))))
     return fits(problem, schedule), is_held(problem, schedule)
 
@@ -82,7 +81,7 @@ def in_turns(cap: float) -> Any:
 def read_again(cap: float) -> Any:
     """Whether a file's row is a schedule of the problem."""
     schedule = write_schedule(linear(9), next(queues for _, queues in write_linear(linear(4))))
-    problem = replace(linear(cap), objective="span")
+    problem = linear([cap, 9.0, 9.0])
     row = kept.row_of(Outcome(problem, evaluate(problem, schedule, "rules"), 1.0, (), True, False))
     try:
         return kept.outcome_of(row, [problem], [[]]).value
@@ -112,5 +111,5 @@ def test_a_cap_that_is_short_by_rounding_holds_as_much(found: Found, cap: int):
 
 @pytest.mark.parametrize("share", [1 - SLACK, 1 - 2 * SLACK])
 def test_the_least_caps_are_enough_but_for_rounding(share):
-    problem = Problem(place("linear", 2, 2), 2, costs(2), share)
+    problem = Problem(place("linear", 2, 2), 2, costs(2), [9.0, share])
     assert problem.is_feasible == (share + SLACK >= 1)

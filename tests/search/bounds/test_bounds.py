@@ -1,20 +1,28 @@
 """Lower bounds: never above what any schedule reaches, and equal to known optima."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ppsim.core.costs import Costs
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import PAIRED, Kind, pack
 from ppsim.core.recompute import add_recompute
 from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.search.bounds.bounds import Bounds, bound_problem, bound_schedule, limit_bound
+from ppsim.search.bounds.bounds import Bounds, _around, bound_problem, bound_schedule, limit_bound
+from ppsim.search.bounds.work import _join
+from ppsim.search.orders.optimize import take_apart
 from ppsim.search.problem import Problem
+from ppsim.search.rules.encoder import Encoder, add_encoder, encoder_times
+from ppsim.search.rules.offload import add_offload
 from tests.cases import EIGHTHS, EVERY, FEW, FLOATS, PLAIN, accepted, build, costs, schedules
 from tests.commands import invoke
 
@@ -241,3 +249,89 @@ def test_the_slowest_microbatch_takes_its_whole_way():
     schedule = generate("zb-1p", devices=2, microbatches=2)
     prices = Costs(np.array([[1.0], [5], [2], [3]]) * np.ones(2), scale=np.array([[1.0, 10]] * 5))
     assert bound_schedule(schedule, prices).makespan == 90
+
+
+@pytest.mark.parametrize("loose", [9.0, np.inf])
+def test_a_device_of_round_trips_ends_with_all_that_it_does(loose):
+    """W of device 1 takes 10: four of 1 + 2 + 1 + 10 from 1 on, where the other devices have room for all."""
+    time = np.array([[1.0, 1, 1], [2, 11, 2], [1, 1, 1], [1, 10, 1]])
+    whole = Problem(place("linear", 3, 3), 4, Costs(time), [loose, 1.0, loose])
+    assert bound_problem(whole).makespan == 1 + 4 * 14
+
+
+def test_what_follows_a_forward_may_be_a_long_w_of_another_device():
+    """Two F of 20 on device 0, then F, I and W of 1, 1 and 10 on device 1, more than what else there is to do."""
+    time = np.array([[20.0, 1], [2, 11], [1, 1], [1, 10]])
+    assert bound_problem(Problem(place("linear", 2, 2), 2, Costs(time))).makespan == 2 * 20 + 1 + 1 + 10
+
+
+def test_of_ops_that_are_missing_devices_run_what_there_is():
+    """ZB-1P without one of its W: each device is busy for what it has."""
+    schedule = generate("zb-1p", devices=2, microbatches=4)
+    queues = [schedule.packed()[schedule.queue(device)] for device in range(2)]
+    fewer = schedule.with_queues([queues[0][:-1], queues[1]])
+    assert bound_schedule(fewer, Costs(np.ones((4, 2)) * [[1], [2], [1], [1]])) == Bounds(12, 12)
+
+
+@pytest.mark.parametrize("name", ["1f1b-overlap", "dualpipe-v", "dualpipe"])
+def test_pairs_that_save_nothing_leave_the_bounds_as_they_are(name):
+    schedule = generate(name, devices=4, microbatches=8)
+    time = np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(schedule.n_stages)
+    apart = bound_schedule(take_apart(schedule), Costs(time))
+    assert bound_schedule(schedule, Costs(time, pair=np.full(schedule.n_stages, 3.0))).span == apart.span
+
+
+def test_pairs_of_microbatches_that_differ_are_as_short_as_their_shorter_op():
+    """Factors of F and B of a half and of two: whichever is the less, no order is below what is proved."""
+    schedule = generate("1f1b-overlap", devices=3, microbatches=6)
+    time = np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(3)
+    for forward, backward in ((0.5, 2.0), (2.0, 0.5)):
+        scale = np.ones((5, 6))
+        scale[Kind.F], scale[Kind.B] = forward, backward
+        assert_below(schedule, Costs(time, pair=np.full(3, 2.0), scale=scale))
+
+
+def test_pairs_cost_a_device_what_no_division_of_them_makes_more():
+    """Of all shifts between the F and the B of its pairs, in a grid, the one that proves most."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        count = np.array([[3, 5, 2]])
+        pair, forward, backward = rng.integers(2, 12, (3, 1, 3)).astype(float)
+        runs = np.stack([forward * count, backward * count, 0 * count])
+        placement = place("loop", 1, 3)
+        found = _join(placement, pair, runs, forward, backward, 0 * forward, count)[0].sum()
+        half, low = pair / 2, pair.min() / 2
+        shifts = np.linspace(-low, low, 401)[:, None, None]
+        both = np.minimum(forward, half - shifts) + np.minimum(backward, half + shifts)
+        most = (both * count).sum(axis=(1, 2)).max()
+        free = (np.add.outer(half, half) >= np.add.outer(forward, backward)).all()
+        assert found == pytest.approx(runs.sum() if free else most, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "least"),
+    [
+        ((Kind.EF, Kind.EF, Kind.EB, Kind.EB, Kind.B), 2 + 5),
+        ((Kind.EF, Kind.EF, Kind.EB, Kind.EB, Kind.W), 2),
+        ((Kind.EF, Kind.EF, Kind.EB, Kind.B, Kind.W), 2),
+        ((Kind.EF, Kind.EF, Kind.EB, Kind.B, Kind.B), 2),
+        ((Kind.EF, Kind.F, Kind.B, Kind.B, Kind.B), 0),
+    ],
+)
+def test_an_encoder_of_every_microbatch_is_ahead_of_all_and_behind_the_last_b(kinds, least):
+    """Its ops take 3, 2, 7 and 5; where W may end a device's work, what is behind the last B takes no longer."""
+    schedule = SimpleNamespace(kind=np.array(kinds), n_microbatches=2)
+    assert _around(cast(Schedule, schedule), np.array([3.0, 2, 7, 5, 1])) == least
+
+
+def test_what_copies_take_of_a_link_is_no_bound_and_an_encoder_is():
+    """Copies to the host leave the bounds as they are; an encoder on one device makes that the busiest."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    costs = costs_for(schedule, others={Kind.OFFLOAD: 9.0, Kind.RELOAD: 9.0})
+    assert bound_schedule(add_offload(schedule, costs, 1), costs) == bound_schedule(schedule, costs)
+    encoder = Encoder(6.0, 0.0, (2,))
+    more = replace(costs_for(schedule), others=encoder_times(schedule, encoder))
+    made = add_encoder(schedule, more, encoder)
+    bounds = bound_schedule(made, more)
+    assert bounds.span == 8 * (6 + 3) > bound_schedule(schedule, more).span
+    assert_below(made, more)

@@ -360,3 +360,70 @@ def test_one_microbatch_takes_the_way_down_and_back(chunks, makespan, objective)
     known = evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
     proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
     assert (proof.bound, proof.solution.makespan) == pytest.approx((makespan, makespan))
+
+
+class Scripted(random.Random):
+    """Draws the first place, and a rise of at most 2 in heats of 1."""
+
+    def randrange(self, *given):
+        return 0
+
+    def expovariate(self, lambd=1.0):
+        return 2.0
+
+
+@pytest.mark.parametrize(
+    ("heat", "costs", "kept"),
+    [
+        (0.0, [10, 9, 9, 11, 8], [True, True, False, True]),
+        (1.0, [10, 11, 12, 14.5, 13], [True, True, False, True]),
+        (1.0, [10, 12, float("inf"), 11], [False, False, True]),
+    ],
+)
+def test_a_walk_goes_on_from_what_is_no_worse_or_a_little_in_its_heat(monkeypatch, heat, costs, kept):
+    """With heat it takes what rises by less than the rise drawn, which falls as the walk goes on; never a deadlock."""
+    problem = problem_of("linear", Tiny((0, 1), 3, (1, 1, 1, 1, 1), (2, 2), 2, 1, False))
+    start = next(each for each in fit_order(problem, compute_queues("1f1b", 2, 1, 3, 0)) if each.schedule.has_lanes)
+    said, begun = iter(costs), list[int]()
+
+    def change(queue, rng):
+        begun.append(len(queue))
+        return [*queue, 0]
+
+    monkeypatch.setattr(copies, "TRIALS", len(costs) - 1)
+    monkeypatch.setattr(copies, "COLD", 0.9)
+    monkeypatch.setattr(copies, "_change", change)
+    monkeypatch.setattr(copies, "_waiting", lambda problem, device, queue: queue)
+    monkeypatch.setattr(copies, "_cost", lambda problem, queues: next(said))
+    monkeypatch.setattr(copies, "_schedule", lambda problem, queues: start.schedule)
+    yielded = list(walk(problem, start, Scripted(), heat, float("inf")))
+    assert np.diff(begun).tolist() == kept[:-1]
+    assert len(yielded) == sum(cost < min(costs[:n]) for n, cost in enumerate(costs) if n)
+
+
+def test_what_leaves_first_is_needed_last_or_gone_first():
+    """In time until it is needed again, and until it is gone, nothing or less where it is gone by now."""
+    cells = {"now": (0.0, -1.0), "soon": (1.0, 0.0), "late": (9.0, 5.0), "later": (8.0, 4.0), "between": (4.0, -2.0)}
+
+    def order(choice):
+        return " ".join(sorted(cells, key=lambda name: choice(*cells[name]), reverse=True))
+
+    assert [order(choice) for choice in CHOICES] == [
+        "late later between soon now",
+        "between soon later late now",
+        "between soon later late now",
+    ]
+    assert CHOICES[1](3.0, -1.0) > CHOICES[1](2.0, -5.0) > CHOICES[1](99.0, 1.0)
+    assert CHOICES[2](2.0, -5.0) > CHOICES[2](3.0, -1.0)
+
+
+@pytest.mark.parametrize("model", [None, CopyModel])
+def test_what_takes_less_as_one_b_is_one_b_and_a_device_runs_it_alone(model):
+    """Two microbatches on a device: F of 2 and B of 5, where I and W take 3 and 4."""
+    pytest.importorskip("ortools")
+    costs = Costs(np.array([[2.0], [5], [3], [4]]), others={Kind.OFFLOAD: np.ones(1), Kind.RELOAD: np.ones(1)})
+    problem = Problem(place("linear", 1, 1), 2, costs, 2.0, 1.0, "makespan", offload=model is not None)
+    known = evaluate(problem, write_schedule(replace(problem, offload=False), [np.array([0, 1, 0, 1, 2, 2])]), "")
+    assert known.makespan > 14
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=model)
+    assert (proof.bound, proof.solution.makespan) == pytest.approx((14, 14))

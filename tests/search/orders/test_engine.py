@@ -185,8 +185,30 @@ def test_walks_go_on_until_the_bound_is_attained(monkeypatch):
 
 def test_the_best_known_is_the_fastest_of_those_that_fit():
     problem = Problem(place("linear", 4, 4), 8, costs(4), 4)
-    slow, fast = (evaluate(problem, generate(name, devices=4, microbatches=8), name) for name in ("1f1b", "gpipe"))
+    slow, fast = (evaluate(problem, generate(name, devices=4, microbatches=8), name) for name in ("1f1b", "zb-1p"))
     both = sorted((slow, fast), key=lambda each: each.score(problem.objective))
+    assert both[0].span < both[1].span
     for fits_first, fits_second, best in ((True, True, both[0]), (False, True, both[1]), (False, False, None)):
         known = (Known(both[0], fits_first), Known(both[1], fits_second))
         assert Outcome(problem, both[0], 0.0, known, True, False).best_known is best
+
+
+def test_the_work_of_the_busiest_device_ends_a_search(monkeypatch):
+    """F of 2, and B of 4 where I and W take 3 and 2, I and W of 1 and 2 where B takes 4: 3 x 6 and 3 x 5."""
+    time = np.array([[2.0, 2.0], [4.0, 4.0], [3.0, 1.0], [2.0, 2.0]])
+    assert engine.busiest(Problem(place("linear", 2, 2), 3, Costs(time))) == 18
+    assert engine.busiest(Problem(place("loop", 1, 2), 3, Costs(time))) == 33
+    monkeypatch.setattr(engine, "improve", lambda *_: pytest.fail("goes on"))
+    assert find(Problem(place("loop", 1, 2), 3, costs(2)), bound=0.0).span == 3 * 2 * 3
+
+
+def test_full_backwards_are_written_where_any_stage_has_them(monkeypatch):
+    """Each schedule once more, W behind its I on the stage whose B is shorter and where it was on the other."""
+    time = np.array([[1.0, 1.0], [2.0, 1.5], [1.0, 1.0], [1.0, 1.0]])
+    problem = Problem(place("linear", 2, 2), 2, Costs(time), 2)
+    once = list(engine._written(problem, -np.inf))
+    found = [queues for _, queues in engine.written(problem, -np.inf)]
+    assert len(found) == 2 * len(once)
+    for queues in found[len(once) :]:
+        codes = queues[1].tolist()
+        assert all(codes[n + 1] == 5 for n, code in enumerate(codes) if code == 3)

@@ -15,7 +15,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.orders import anneal_kernel as kernel
 from ppsim.search.orders.improve import make_walk
 from ppsim.search.problem import Problem, measure_held
-from ppsim.search.rules.order_kernel import draw, time_orders
+from ppsim.search.rules.order_kernel import MODULUS, draw, time_orders
 from ppsim.search.rules.orders import count_occurrences, make_orders, read_orders, write_one_by_one, write_schedule
 
 PLACEMENTS = [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)]
@@ -249,3 +249,51 @@ def test_random_numbers_are_the_minimal_standards():
 def test_occurrences_count_equal_codes_before():
     codes = np.random.default_rng(1).integers(0, 5, 200)
     assert count_occurrences(codes).tolist() == [int((codes[:n] == code).sum()) for n, code in enumerate(codes)]
+
+
+@pytest.mark.parametrize(
+    ("chance", "kept", "best"),
+    [
+        (0.0, [True, True, True, True, True, False, True], 7.0),
+        (0.5, [True, True, False, True, False, False, True], 7.0),
+    ],
+)
+def test_what_is_no_longer_is_kept_and_what_is_longer_by_chance(monkeypatch, chance, kept, best):
+    """A rise of a whole temperature in one of 2.718 cases, one of a tenth in nearly all; a deadlock never."""
+    _, orders, walk = state(PLACEMENTS[0])
+    costs, undone = [10.0, 9.0, 9.0, 19.0, 8.0, 18.0, -1.0, 7.0], list[bool]()
+    if chance:  # what was longer was not kept
+        costs[3:6] = [19.0, 10.0, 20.0]
+    said = iter(costs)
+
+    def find_cost(orders, walk):
+        walk.reached[0] = next(said)
+        undone.append(False)
+        return walk.reached[0]
+
+    def undo(*given):
+        undone[-1] = True
+
+    monkeypatch.setattr(kernel, "find_cost", find_cost)
+    monkeypatch.setattr(kernel, "find_path", lambda orders, walk: 1)
+    monkeypatch.setattr(kernel, "move_series", lambda *given: 1)
+    monkeypatch.setattr(kernel, "move", undo)
+    monkeypatch.setattr(kernel, "draw", lambda random, below: int(chance * below) if below == MODULUS else 0)
+    found = kernel.anneal(orders, walk, len(costs) - 1, 6, 10.0, 10.0)
+    assert [not each for each in undone[1:]] == kept
+    assert found == best
+
+
+@pytest.mark.parametrize(("drawn", "many"), [(kernel.SERIES - 1, 4), (kernel.SERIES, 1)])
+def test_so_many_moves_of_a_hundred_are_of_several_microbatches(monkeypatch, drawn, many):
+    _, orders, walk = state(PLACEMENTS[0])
+    asked = list[tuple[int, int]]()
+
+    def series(orders, walk, op, steps, many):
+        asked.append((steps, many))
+        return 0
+
+    monkeypatch.setattr(kernel, "move_series", series)
+    monkeypatch.setattr(kernel, "draw", lambda random, below: drawn if below == 100 else below - 1)
+    kernel.anneal(orders, walk, 3, 6, 10.0, 10.0)
+    assert asked == [(6, many)] * 3

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ppsim.base.workers import count_cores
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Placement, Schedule, place
@@ -353,11 +352,12 @@ def test_what_one_thread_does_not_end_many_go_on_with(monkeypatch):
         return ended
 
     monkeypatch.setattr(state, "_run", solved)
+    monkeypatch.setattr(solver, "count_cores", lambda: 3 * solver.MANY)
     for ended, proves in ((True, True), (False, True), (False, False)):
         run.clear()
         state.solve(model, proves=proves)
         first = (model, proves, 1, solver.ALONE)
-        more = (model, proves, max(solver.MANY, count_cores()), np.inf)
+        more = (model, proves, 3 * solver.MANY, np.inf)
         assert run == ([first] if ended else [first, state.best, more])
 
 
@@ -377,3 +377,23 @@ def test_a_shorter_makespan_is_looked_for_a_while_only(monkeypatch):
     until.clear()
     solve(asked, known, Bounds(known.makespan, known.span))
     assert until == []
+
+
+def test_a_step_that_times_are_rounded_down_to_is_a_share_of_all_of_them():
+    """Two microbatches of a third, a seventh and an eleventh on two stages, and a message each way."""
+    asked = problem(2, 2, (1 / 3, 1 / 7, 1 / 11), comm=1 / 13)
+    length = 2 * 2 * (1 / 3 + 1 / 7 + 1 / 11) + 2 * 2 / 13
+    grid = count_steps(asked)
+    assert not grid.exact
+    assert grid.steps == pytest.approx(solver.FINEST / length, rel=1e-12)
+
+
+def test_the_least_makespan_has_the_span_that_was_found():
+    asked = problem(2, 3, (1, 1, 1), 0.0, 4, "v", 2)
+    best = solve(asked, worst(asked), bound_problem(asked), time_limit=60).solution
+    cp = import_solver()
+    for span, status in ((best.span, cp.OPTIMAL), (best.span - 1, cp.INFEASIBLE)):
+        model, tried = Model(cp, asked, Bounds(0.0, 0.0), best, soon=True), cp.CpSolver()
+        model.then_makespan(span)
+        tried.parameters.num_workers = 1
+        assert tried.solve(model.cp) == status

@@ -21,7 +21,6 @@ from ppsim.search.orders.v_limit import list_blocks, order_v
 from ppsim.search.problem import Problem
 from ppsim.search.rules import zbv, zbv_kernel
 from ppsim.search.rules.orders import pack_queues, write_one_by_one
-from ppsim.search.rules.policies import write_near_cap
 from tests.golden import COSTS
 
 RECORDS = json.loads((Path(__file__).parents[2] / "data" / "search" / "v_limit.json").read_text())
@@ -96,16 +95,46 @@ def test_listed_blocks_can_repeat(devices):
     assert min(block.peaks.max() for block in blocks) <= 2 * ((devices + 1) // 3) + 2
 
 
-def test_blocks_that_hold_just_the_limit_are_tried():
-    """With the least limit that a block keeps there are orders of blocks beside those of rules; below it, none."""
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize(
+    ("devices", "microbatches", "limit", "greedy"),
+    [(4, 4, 8, True), (4, 4, 7, False), (4, 2, 4, True), (4, 2, 3, False), (2, 9, 4, True), (2, 9, 3, False)],
+)
+def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatches, limit, greedy, compiles):
+    """ZB-V's where all or 2P fit, the blocks that hold no more, those first that hold longest, and rules in the end."""
+    problem = Problem(place("v", devices, 2 * devices), microbatches, Costs(np.ones((4, 2 * devices))), float(limit))
+    made, ops, tried = list[str](), 6 * devices * microbatches, list[Any]()
+
+    def complete(block, M):
+        tried.append(block)
+        return "block"
+
+    monkeypatch.setattr(v_limit, "can_compile", lambda: compiles)
+    monkeypatch.setattr(v_limit, "LARGE", ops if devices == 4 else ops + 1)
+    monkeypatch.setattr(v_limit, "order_zb_v", lambda *given: "greedy")
+    monkeypatch.setattr(v_limit, "complete", complete)
+    monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
+    monkeypatch.setattr(v_limit, "write_v", lambda problem: [("", "pass")])
+    monkeypatch.setattr(v_limit, "write_near_cap", lambda problem: [("", "near")])
+    monkeypatch.setattr(v_limit, "write_one_by_one", lambda problem: "one")
+    made = [str(each) for each in v_limit._starts(problem, limit)]
+    within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
+    count = min(len(within), max(v_limit.FEWEST_TRIED, v_limit.OPS_TRIED // ops))
+    near = not within or (devices == 4 and compiles)
+    assert made == ["greedy"] * greedy + ["block"] * count + ["pass"] + ["near"] * near + ["one"]
+    assert all(block.peaks.max() <= limit for block in tried)
+    spans = [int(block.lifespans.sum()) for block in tried]
+    assert spans == sorted((int(block.lifespans.sum()) for block in within), reverse=True)[:count]
+
+
+def test_a_block_that_holds_just_the_limit_is_tried(monkeypatch):
     least = min(int(block.peaks.max()) for block in list_blocks(place("v", 4, 8)))
-    counts = []
+    tried = list[int]()
+    monkeypatch.setattr(v_limit, "complete", lambda block, M: tried.append(int(block.peaks.max())))
+    monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
     for limit in (least - 1, least):
-        problem = Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit))
-        counts.append(len(list(v_limit._starts(problem, limit))))
-    blocks = sum(block.peaks.max() == least for block in list_blocks(place("v", 4, 8)))
-    near = len(list(write_near_cap(Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(least - 1)))))
-    assert counts[1] - counts[0] >= min(blocks, 2) - near
+        list(v_limit._starts(Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit)), limit))
+        assert set(tried) == ({least} if limit == least else set())
 
 
 def test_what_is_compiled_early_is_what_orders_call(monkeypatch):

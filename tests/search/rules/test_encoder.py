@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.base.toml import Refused
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import BACKWARDS, PAIRED, Kind, pack
 from ppsim.core.recompute import add_recompute
@@ -243,3 +244,15 @@ def test_messages_to_and_from_the_first_stage_take_their_time():
     task = _Task(schedule, alone, costs, np.arange(2), True, np.array([0, 1]), *times)
     assert [task.ready(m).tolist() for m in range(2)] == [[20, 21], [22, 20]]
     assert [task.needed(m).tolist() for m in range(2)] == [[10, 8], [9, 10]]
+
+
+def test_each_of_several_numbers_counts():
+    """One time below zero, one device that cannot be, or one backward, whatever the others are."""
+    for wrong in ({"forward": (1.0, -1.0)}, {"forward": 1.0, "devices": (3, -1)}):
+        with pytest.raises(Refused):
+            Encoder(**wrong)
+    assert not Encoder(1.0, (0.0, 1.0)).frozen
+    assert Encoder(1.0, (0.0, 0.0)).frozen
+    schedule = generate("1f1b", devices=4, microbatches=4)
+    with pytest.raises(InputError, match="on device 5, and 1f1b has 4"):
+        Encoder(1.0, devices=(0, 5)).devices_of(schedule)

@@ -89,3 +89,37 @@ def test_the_warm_up_fills_the_time_until_the_first_i_arrives(late):
     state = Line(time, links, caps, change, queue, ends, counts, nothing.copy(), nothing.copy(), nothing.copy(), wanted)
     kernel.warm_up(state, M, late)
     assert [queue_of(state, device) for device in range(P)] == ["F" * 14 + "I", "F" * 9 + "I", "FI"]
+
+
+@pytest.mark.parametrize(
+    ("free", "idle", "waits"),
+    [(0.0, 9.0, False), (7.5, 9.0, False), (8.0, 1.5, True), (8.0, 1.0, False), (9.5, 0.0, True)],
+)
+def test_an_f_waits_where_the_next_device_has_enough_to_do(free, idle, waits):
+    """Device 1 is free at 4 and has an F of 2, an I of 3 and a message of a half: it needs no F before 9.5. An F of 2
+    that would end later waits where its device then idles no longer than another has."""
+    state = line(idle=(0.0, idle))
+    state.done[F], state.free[:] = (3, 1), (free, 4.0)
+    assert kernel.postpones(state, 0) == waits
+    state.done[F] = (2, 1)
+    assert not kernel.postpones(state, 0)
+
+
+def test_w_that_make_room_for_an_f_take_their_time_before_it():
+    """Of 2 that fit, 2 are held: two W of 4, each of which frees a half, end at 8, and an F at 10, after 9.5."""
+    for works, held, waits in ((2, 2.0, True), (0, 2.0, False), (2, 1.0, False), (1, 1.5, False)):
+        state = line(cap=2.0, idle=(0.0, 9.5))
+        state.done[F], state.done[I], state.free[:] = (3, 1), (works, 0), (0.0, 4.0)
+        state.held[:] = held
+        assert kernel.postpones(state, 0) == waits
+
+
+def test_the_first_device_ends_its_f_with_all_the_w_that_it_owes():
+    """Its last I waits for every other device: W run before it, and none of another device's do."""
+    state = line(cap=9.0)
+    assert kernel.schedule_line(state, False, False, False)
+    queues = [queue_of(state, device) for device in range(2)]
+    assert all(sorted(queue) == sorted("FIW" * 3) for queue in queues)
+    first = queues[0]
+    before = first[: first.rindex("I")]
+    assert before.count("W") == before.count("I")

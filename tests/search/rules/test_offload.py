@@ -17,7 +17,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.questions.build import parse_offload
 from ppsim.schedules import generate
-from ppsim.search.rules.offload import _lag, add_offload
+from ppsim.search.rules.offload import LEAST_HELD, _choose, _gates, _insert, _lag, _share, add_offload
 from tests.cases import PLAIN
 from tests.search.originals import SAMPLED, compute_queues, costs_named, table
 
@@ -194,3 +194,45 @@ def test_the_longest_lag_of_copies_is_that_of_any_device():
                     copy = timeline.end[place] - timeline.end[place - 1]
             lags.append(copy)
         assert _lag(timeline) == max(lags)
+
+
+@pytest.mark.parametrize(("out", "back"), [(1.0, 2.0), (3.0, 0.5), (0.0, 6.0)])
+def test_what_leaves_has_the_time_to_leave_and_come_back(out, back):
+    """Between the end of its F and the start of its backward, without copies; and all that has it leaves."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: back})
+    timeline, made = simulate(schedule, prices), add_offload(schedule, prices, 1)
+    copied = {
+        *zip(
+            made.stage[made.kind == Kind.OFFLOAD].tolist(),
+            made.microbatch[made.kind == Kind.OFFLOAD].tolist(),
+            strict=True,
+        )
+    }
+    expected = set()
+    for stage, m in np.ndindex(4, 8):
+        f, b = (
+            np.flatnonzero((schedule.kind == k) & (schedule.stage == stage) & (schedule.microbatch == m))[0]
+            for k in (Kind.F, Kind.B)
+        )
+        if timeline.start[b] - timeline.end[f] >= out + back:
+            expected.add((stage, m))
+    assert copied == expected
+    assert 0 < len(expected) < 32
+
+
+@pytest.mark.parametrize("name", ["interleaved", "1f1b"])
+@pytest.mark.parametrize("out", [1.5, 3.0])
+def test_what_waits_on_a_shared_link_takes_no_longer_than_others_copies_and_holds_less(name, out):
+    """Before the first backward a copy may wait for those of the link's other devices; three are held at least."""
+    schedule = generate(name, devices=4, microbatches=8)
+    prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: out}, host_link=2)
+    copies = _choose(schedule, prices, 1.0, *(getattr(simulate(schedule, prices), each) for each in ("start", "end")))
+    gates = _gates(schedule, copies, simulate(schedule, prices).start, simulate(schedule, prices).end, 0 * copies.back)
+    made = _insert(schedule, copies, gates)
+    before, after = simulate(made, prices), simulate(_share(made, prices), prices)
+    peaks, lower = (measure(each).peak_activations for each in (before, after))
+    assert after.makespan <= before.makespan + _lag(before) / 2 + 1e-9
+    assert lower.max() <= peaks.max()
+    assert (lower < peaks).any()
+    assert (lower <= np.maximum(peaks, LEAST_HELD)).all()

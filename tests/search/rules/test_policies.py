@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ppsim.core.costs import Costs
-from ppsim.core.schedule import place
+from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
@@ -167,3 +167,24 @@ def test_machine_code_orders_what_is_large_where_there_is_some(monkeypatch, larg
     assert heuristics.pays_to_compile(problem) == (large and compiles)
     zbv.order_zb_v(problem.costs, 2, 3, 4)
     assert asked == [large and compiles] * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_attempt_of_the_heuristics_has_a_shorter_span(seed):
+    """Eight attempts on a line, four passes over a V: of any costs the least span is taken, or a shorter one."""
+    rng = np.random.default_rng(seed)
+    time = rng.integers(1, 9, (4, 4)).astype(float)
+    time[1] = time[2] + time[3]
+    prices = Costs(time, comm=0.25)
+
+    def span(placement, queues):
+        return evaluate(Problem(placement, 6, prices), Schedule.from_queues("", placement, 6, queues), "").span
+
+    line = Problem(place("linear", 4, 4), 6, prices, 5)
+    found = span(line.placement, order_linear(prices, devices=4, microbatches=6, limit=5))
+    assert found <= min(evaluate(line, write_schedule(line, q), "").span for _, q in heuristics.write_linear(line))
+    v, limits, held = place("v", 2, 4), np.full(2, 6.0), np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(2)
+    equal = Costs(np.ones((4, 4)))  # where what they cost leads to none
+    passes = (list(zbv.list_orders(each, 6, limits, held, compiled=False)) for each in (prices, equal))
+    best = min(next(filter(None, passes)), key=lambda each: each[0])
+    assert span(v, zbv.order_zb_v(prices, 2, 6, 6)) <= span(v, zbv.queues_of(best[1]))

@@ -628,3 +628,41 @@ def test_no_message_between_stages_of_a_device_counts(name, devices, chunks):
     ends = list_ends(6, schedule.n_stages, 0)
     bounds = np.max([problem.bound_by(cut, ends) for cut in cuts_of_any_order(problem)], axis=0)
     assert (bounds <= problem.makespans(ends) * (1 + 1e-9)).all()
+
+
+def test_the_busiest_device_bounds_one_stage_on_each_alone():
+    assert bound_busiest(problem_of(make("zb-v", 2, 2), LayerTimes(1.0), 6)) == 0
+    assert bound_busiest(problem_of(make("1f1b", 4, 1), LayerTimes(1.0), 6)) > 0
+
+
+@pytest.mark.parametrize("cap", [20.0, 12.0, 9.0])
+def test_a_descent_comes_below_the_cap_where_a_split_does(cap):
+    """From all layers at one end; below it, what cuts say counts, and of what is equal the most even."""
+    problem = replace(problem_of(make("1f1b", 4, 1, 8), LayerTimes(1.0), 8), cap=cap)
+    state = SplitSearch(problem, None, lambda *_: None, math.inf)
+    state.cuts = list(problem.work_cuts)
+    every = list_ends(8, 4, 0)
+    able = problem.peaks(every).min() <= cap
+    for first in ([0, 0, 0], [8, 8, 8]):
+        last = _least_near(state, np.array(first, np.int16))
+        held, near = problem.peaks(last[:, None])[0], climbs_from(problem, last)
+        assert (held <= cap) == able
+        assert max(held - cap, 0) <= np.maximum(problem.peaks(near) - cap, 0).min()
+
+
+def test_the_best_of_several_starts_is_improved(monkeypatch):
+    problem, climbed = problem_of(make("1f1b", 3, 1), LayerTimes(1.0), 6), list[tuple[int, ...]]()
+    monkeypatch.setattr(planned_search, "_climb", lambda problem, take, start, until: climbed.append(start))
+    times: dict[tuple[int, ...], float] = {(4, 1, 1): 300.0, (2, 2, 2): 100.0, (1, 4, 1): 200.0}
+    reports = list[float]()
+    found = partition_planned(
+        problem,
+        lambda split: times.get(split, 400.0),
+        lambda split: problem.costs_at(np.array(split, float)),
+        list(times),
+        report=lambda best, bound, timed: reports.append(best),
+    )
+    assert climbed == [(2, 2, 2)]
+    assert reports[:3] == [300, 100, 100]
+    assert found is not None
+    assert found.best == ((2, 2, 2), 100.0)
