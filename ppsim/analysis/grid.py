@@ -47,7 +47,7 @@ def cells_of(timeline: Timeline) -> list[list[str]]:
 def text_of(rows: list[list[str]]) -> str:
     """The grid for a terminal: a heading of slots, a row per device, ``.`` for an empty slot."""
     shown = [[cell.replace("OVERLAP_F_B", "") or "." for cell in row] for row in rows]
-    slots = len(shown[0]) if shown else 0
+    slots = len(shown[0])
     widths = [max(len(str(slot)), *(len(row[slot]) for row in shown)) for slot in range(slots)]
     names = [f"dev {device}" for device in range(len(shown))]
     left = max(map(len, ["slot", *names]))

@@ -122,7 +122,6 @@ def bound_work(
         order = np.argsort(-low)
         reach = np.maximum.accumulate(np.where(used, onward, -np.inf)[order])[np.argsort(order)]
         spans = np.where(used, np.maximum.reduce([spans, whole, reach + end + work.rest[0, low] - began]), spans)
-        makespan = max(makespan, float((began + gradients + work.after[0, low])[used].max(initial=0.0)))
     # A device starts when a microbatch has come through the stages before its own.
     heads = np.where(lowest >= 0, np.take_along_axis(work.begin, np.maximum(lowest, 0), axis=1), np.inf).min(axis=0)
     busy = np.isfinite(heads)

@@ -62,9 +62,11 @@ def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts:
     for device in range(P):
         every = order[ends[device] : ends[device + 1]]
         own = every[amounts[every] > 0]
-        least = int(amounts[own].min(initial=1 << 30))
-        places = int(min((caps[device] + ROUNDING) / least, 1 << 30))
-        if not len(own) or places >= len(own) * M or places < len(own) or not work.gradient.any():
+        if not len(own) or not work.gradient.any():
+            continue
+        least = int(amounts[own].min())
+        places = int(min((caps[device] + ROUNDING) / least, len(own) * M))
+        if not len(own) <= places < len(own) * M:
             continue
         begin, turn, forward, gradient, rest, frees = (array[0, own] for array in times)
         cap, share = float(caps[device]) / least, amounts[own] / least

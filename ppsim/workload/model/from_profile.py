@@ -50,7 +50,7 @@ def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] 
         model = Transformer(
             hidden=measured.hidden,
             heads=measured.heads,
-            layers=max(1, round(float(share.sum()))),
+            layers=measured.layers,
             seq=measured.sequence,
             vocab=measured.vocab,
             mbs=measured.microbatch_size,

@@ -239,11 +239,9 @@ class Stages:
 
     def on_devices(self, lives: Lives) -> tuple[Bytes, Bytes]:
         """Return the bytes that each device needs at least for states, and for all, shape (candidates, devices)."""
-        replicas = lives.owners.sum(axis=1)[0]
-        parts = tuple(zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True))
-        whole, zero = sum((part for part, _ in parts), np.zeros(1)), self.zero[:, None]
-        if replicas > 1:
-            whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
+        replicas, zero = lives.owners.sum(axis=1)[0], self.zero[:, None]
+        parts = zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True)
+        whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
         states = whole @ lives.owners
         beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
         return states, states + self.needs.activations @ lives.counts.T + beside

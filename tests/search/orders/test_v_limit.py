@@ -1,7 +1,7 @@
 """The search under a limit is at least as good as its authors' adaptive search, and keeps the limit."""
 
 import json
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,11 @@ def test_listed_blocks_can_repeat(devices):
     assert min(block.peaks.max() for block in blocks) <= 2 * ((devices + 1) // 3) + 2
 
 
+@cache
+def blocks(devices):
+    return list_blocks(place("v", devices, 2 * devices))
+
+
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
     ("devices", "microbatches", "limit", "greedy"),
@@ -103,7 +108,7 @@ def test_listed_blocks_can_repeat(devices):
 def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatches, limit, greedy, compiles):
     """ZB-V's where all or 2P fit, the blocks that hold no more, those first that hold longest, and rules in the end."""
     problem = Problem(place("v", devices, 2 * devices), microbatches, Costs(np.ones((4, 2 * devices))), float(limit))
-    made, ops, tried = list[str](), 6 * devices * microbatches, list[Any]()
+    ops, tried = 6 * devices * microbatches, list[Any]()
 
     def complete(block, M):
         tried.append(block)
@@ -111,6 +116,7 @@ def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatc
 
     monkeypatch.setattr(v_limit, "can_compile", lambda: compiles)
     monkeypatch.setattr(v_limit, "LARGE", ops if devices == 4 else ops + 1)
+    monkeypatch.setattr(v_limit, "list_blocks", lambda placement: blocks(placement.n_devices))
     monkeypatch.setattr(v_limit, "order_zb_v", lambda *given: "greedy")
     monkeypatch.setattr(v_limit, "complete", complete)
     monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
@@ -118,7 +124,7 @@ def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatc
     monkeypatch.setattr(v_limit, "write_near_cap", lambda problem: [("", "near")])
     monkeypatch.setattr(v_limit, "write_one_by_one", lambda problem: "one")
     made = [str(each) for each in v_limit._starts(problem, limit)]
-    within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
+    within = [block for block in blocks(devices) if block.peaks.max() <= limit]
     count = min(len(within), max(v_limit.FEWEST_TRIED, v_limit.OPS_TRIED // ops))
     near = not within or (devices == 4 and compiles)
     assert made == ["greedy"] * greedy + ["block"] * count + ["pass"] + ["near"] * near + ["one"]
@@ -128,8 +134,8 @@ def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatc
 
 
 def test_a_block_that_holds_just_the_limit_is_tried(monkeypatch):
-    least = min(int(block.peaks.max()) for block in list_blocks(place("v", 4, 8)))
-    tried = list[int]()
+    least, tried = min(int(block.peaks.max()) for block in blocks(4)), list[int]()
+    monkeypatch.setattr(v_limit, "list_blocks", lambda placement: blocks(placement.n_devices))
     monkeypatch.setattr(v_limit, "complete", lambda block, M: tried.append(int(block.peaks.max())))
     monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
     for limit in (least - 1, least):

@@ -11,7 +11,7 @@ import pytest
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import OpTime, Profile, Provenance, StageSize, Workload, read
-from ppsim.workload.cost.calibrated import use_profile
+from ppsim.workload.cost.calibrated import _divide, use_profile
 from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import Model, read_model
@@ -245,3 +245,13 @@ def test_modules_with_the_parameters_of_dense_layers_are_dense_layers():
     odd = replace(profile, stage=(*sizes[:1], replace(sizes[1], parameters=int(2.5 * each))))
     with pytest.raises(InputError, match="a dense layer"):
         use_profile(H100, odd, "p", GPT, Parallel(pp=2, microbatches=2))
+
+
+def test_halves_that_were_not_both_measured_are_as_the_full_backward():
+    """Of F, I, W and B, against a curve that says 1, 1, 1 and 2; what was not measured at all is as the curve."""
+    curve = np.array([1.0, 1, 1, 2])
+    assert _divide(np.array([2.0, 3, 5, 12]), curve) == (2, 3, 5, 6)
+    assert _divide(np.array([2.0, 3, 0, 12]), curve) == (2, 6, 6, 6)
+    assert _divide(np.array([2.0, 0, 5, 12]), curve) == (2, 6, 6, 6)
+    assert _divide(np.array([0.0, 0, 0, 12]), curve) == (1, 6, 6, 6)
+    assert _divide(np.array([2.0, 0, 0, 0]), curve) == (2, 1, 1, 1)

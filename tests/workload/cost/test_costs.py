@@ -14,7 +14,7 @@ from ppsim.workload.cost.costs import StageCosts, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, efficiency_of
 from ppsim.workload.hardware.hardware import read_machine
-from ppsim.workload.layout.layout import read_layout
+from ppsim.workload.layout.layout import build_layout, read_layout
 from ppsim.workload.model.contents import contents_of, message_bytes, split_layers
 from ppsim.workload.model.model import (
     STATES,
@@ -364,3 +364,18 @@ def test_flops_of_mixed_layers_are_those_of_their_operators(name):
         counted += 3 * mixing_flops(model, layer.mixer) * model.seq * (layer.mixer in STATES)
     counted += head_operators(model, Parallel()).flops.sum()
     assert flops_per_token(replace(model, mtp=0)) * model.seq == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("split", "pp", "vp", "hint"),
+    [
+        ([2, 2, 2, 2], 2, 1, "--pp 4"), ([2, 2, 2, 2], 4, 2, "--pp 2"), ([3, 3, 2], 4, 2, None),
+        ([2, 2, 2], 3, 1, None), ([2, 2, 2, 1], 2, 2, None),
+    ],
+)  # fmt: skip
+def test_a_layout_that_does_not_fit_is_answered_with_the_devices_it_is_of(split, pp, vp, hint):
+    """Where it has all eight layers and the chunks divide its stages; else it is another layout's turn."""
+    parallel = Parallel(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else "1f1b")
+    with pytest.raises(InputError, match="does not fit") as refused:
+        contents_of(replace(read_model("llama3-8b"), layers=8), parallel, build_layout(split, pp if vp == 1 else 1))
+    assert refused.value.hint == (hint or "a layout with all layers, as many stages as pp x vp")

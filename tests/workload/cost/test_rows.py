@@ -291,3 +291,21 @@ def test_clusters_and_gpus_of_files_keep_their_names(tmp_path):
         (tmp_path / "Bad.toml").write_text("\n".join(lines))
         with pytest.raises(InputError, match="more than 0"):
             read_gpu(str(tmp_path / "Bad.toml"))
+
+
+@pytest.mark.parametrize(
+    ("row", "zero"),
+    [
+        ({"fsdp": 1}, None), ({"fsdp": 2}, 3), ({"fsdp": 2, "zero": 2}, 2), ({"fsdp": 2, "pp": 1}, 3),
+        ({"fsdp": 2, "pp": 2}, 1), ({"zero": 0, "pp": 2}, 0), ({"zero": 2, "pp": 2}, 1),
+    ],
+)  # fmt: skip
+def test_ranks_of_fsdp_divide_weights_and_devices_of_a_pipeline_keep_them(row, zero):
+    found = parallel_of(row, read_gpu("h100")).zero
+    assert found == (parallel_of({}, read_gpu("h100")).zero if zero is None else zero)
+
+
+def test_a_share_that_waits_on_the_host_is_all_at_most():
+    assert [parallel_of({"offload": share}, read_gpu("h100")).offload for share in (0, 0.5, 1)] == [0, 0.5, 1]
+    with pytest.raises(Skipped, match=r"offload 1\.5 is no share of 0 to 1"):
+        parallel_of({"offload": 1.5}, read_gpu("h100"))

@@ -60,6 +60,14 @@ def test_replicas_scatter_gradients_and_gather_weights(zero, of_weight):
         assert sent(DENSE, p)["dp"] == pytest.approx([total * 7 / 8, total / 8 * crosses])
 
 
+def test_gradients_are_of_the_stages_of_a_device_in_the_mean():
+    p = Parallel(dp=8, pp=2, microbatches=4)
+    weights = parameters_of_stages(DENSE, p, contents_of(DENSE, p, None)).sum() / 2
+    assert sent(DENSE, p)["dp"].sum() == pytest.approx(weights * (4 + 2) * 7 / 8)
+    adapters = sent(DENSE, replace(p, adapters=True))["dp"]
+    assert not adapters.any()
+
+
 @pytest.mark.parametrize("ep", [2, 8])
 def test_tokens_go_to_their_experts_and_back(ep):
     """Four all-to-alls a layer, of which the own share stays; replicas of experts are fewer."""

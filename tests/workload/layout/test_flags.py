@@ -122,3 +122,19 @@ def test_layers_that_do_not_divide_are_answered_with_the_nearest_layout(flags, n
         return
     assert read_layout(nearest).n_layers == flags.num_layers
     assert refused.value.hint.endswith(f"or the layout '{read_layout(nearest)}'")
+
+
+@pytest.mark.parametrize(
+    ("flags", "what", "near"),
+    [
+        (Flags(30, 4), "--num-layers: 30 does not divide over 4 devices", "28 or 32 there"),
+        (Flags(3, 4), "--num-layers: 3 does not divide over 4 devices", "4 there"),
+        (Flags(9, 4, account_embedding=True), "counted: 10 does not divide over 4 devices", "8 or 12 there"),
+        (Flags(20, 4, 3), "the layers of a device: 5 does not divide over 3 chunks", "3 or 6 there"),
+    ],
+)
+def test_a_number_that_does_not_divide_is_answered_with_those_around_it(flags, what, near):
+    with pytest.raises(InputError) as refused:
+        layout_from(flags)
+    assert what in str(refused.value)
+    assert refused.value.hint.startswith(f"{near}, or ")

@@ -1,5 +1,6 @@
 """Layout strings mean what Megatron reads in them, and are refused where it refuses."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.errors import InputError
+from ppsim.workload.layout import text as written
 from ppsim.workload.layout.layout import MOST_STAGES, build_layout, nearest_layout, read_layout
 from ppsim.workload.layout.text import format_content, parse_content
 
@@ -207,3 +209,14 @@ def test_a_hint_is_searched_for_up_to_so_many_stages():
         with pytest.raises(InputError) as refused:
             read_layout("E" + "t|" * (stages - 1) + "t", stages)
         assert refused.value.hint == hint
+
+
+def test_a_list_makes_as_many_letters_as_it_may_and_no_more(monkeypatch):
+    """Two words five times are ten."""
+    text = '["decoder", "mtp"] * 5'
+    parsed = ast.parse(text, mode="eval").body
+    monkeypatch.setattr(written, "MOST_LETTERS", 10)
+    assert written._evaluate(text, parsed) == ["t", "m"] * 5
+    monkeypatch.setattr(written, "MOST_LETTERS", 9)
+    with pytest.raises(InputError, match="more than 9 letters"):
+        written._evaluate(text, parsed)

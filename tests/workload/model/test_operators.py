@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppsim.workload.cost.costs import gathered_bytes
 from ppsim.workload.hardware.efficiency import (
     Curve,
     Efficiency,
@@ -17,6 +18,7 @@ from ppsim.workload.hardware.efficiency import (
     seconds,
 )
 from ppsim.workload.hardware.hardware import read_gpu
+from ppsim.workload.model import activations
 from ppsim.workload.model.model import Encoder, Layer, Model, attended_tokens, flops_per_token, kinds_of, read_model
 from ppsim.workload.model.operators import (
     FLASH,
@@ -496,3 +498,39 @@ def test_an_encoders_tokens_all_attend_to_each_other(gated, inputs):
     apart = encoder_operators(tower, Parallel(tp=2, cp=2, mbs=2, sequence_parallel=False, precision="fp8"))
     assert table(apart)["norms"] == moves(2 * 2 * 2 * 2 * local, 2 * 2 * 4 * 2 * local, 2)
     assert table(apart)["MLP out"] == gemm(tokens, 80, 150, cast=4)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "mxfp8"])
+def test_a_layer_with_a_state_keeps_what_enters_and_leaves_it(precision):
+    """By the token: 80 values and two groups of two states of 6 before and after the convolution, twice the values
+    beside the gate, the output of the gate as narrow as precision makes it, and two gates of 8 heads in 32 bits."""
+    mixed, values = 8 * 10 + 2 * 2 * 6, 8 * 10
+    narrow = activations.KEPT_AS.get(precision, 2)
+    tokens = STATED.seq * 1
+    for tp in (1, 2):
+        found = activations._state(STATED, Parallel(precision=precision, tp=tp), "mamba")
+        assert found == tokens / tp * (2 * (2 * mixed + 2 * values) + narrow * values + 4 * 2 * 8)
+    plain = activations._state(replace(STATED, conv=0), Parallel(precision=precision), "mamba")
+    assert plain == tokens * (2 * (mixed + 2 * values) + narrow * values + 4 * 2 * 8)
+    assert activations._state(STATED, Parallel(), "kda") - activations._state(STATED, Parallel(), "mamba") == (
+        tokens * 2 * 8 * 6
+    )
+
+
+def test_gathers_are_of_hidden_states_keys_and_values_or_of_states():
+    """Keys and values of all context ranks; three of the values and both groups' states of a token's own rank."""
+    tokens = DENSE.seq // 2
+    whole, keys = gathered_bytes(DENSE, Parallel(cp=2), Layer("attention", "dense"))
+    assert whole == tokens * DENSE.hidden * 2
+    assert keys == 2 * DENSE.kv_heads * DENSE.head_dim * 2 * DENSE.seq
+    states = gathered_bytes(STATED, Parallel(cp=2), Layer("mamba", "dense"))[1]
+    assert states == (3 * 8 * 10 + 2 * 2 * 6) * 2 * tokens
+    assert gathered_bytes(STATED, Parallel(cp=2, tp=2), Layer("mamba", "dense"))[1] == states / 2
+    assert gathered_bytes(DENSE, Parallel(cp=2), Layer("none", "dense"))[1] == 0
+
+
+def test_experts_are_four_times_as_wide_as_the_model_where_nothing_says_more():
+    wide = Model(64, 4, 2, 128, 100, experts=8, top_k=2)
+    assert (wide.ffn, wide.expert_ffn) == (256, 256)
+    assert Model(64, 4, 2, 128, 100, ffn=96, experts=8, top_k=2).expert_ffn == 96
+    assert Model(64, 4, 2, 128, 100, ffn=96, experts=8, top_k=2, expert_ffn=32).expert_ffn == 32

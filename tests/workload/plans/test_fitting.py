@@ -10,7 +10,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.fitting import MODULES, fitting
+from ppsim.workload.plans.fitting import MODULES, _layers, _modules, fitting
 from ppsim.workload.plans.published import predict
 from ppsim.workload.plans.rows import setup_of
 from ppsim.workload.plans.task import usable_bytes
@@ -94,3 +94,26 @@ def test_offload_in_words_is_a_share_that_fits():
 def test_of_software_that_is_not_known_nothing_is_assumed():
     assert setup_of({**EXPERTS, "framework": "ours"}).choices == (setup_of({**EXPERTS, "framework": "ours"}).parallel,)
     assert "memory" in setup_of({**EXPERTS, "framework": "", "software": "nemo"}).chosen
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "counts"),
+    [(32, 4, range(1, 9)), (20, 4, range(1, 6)), (23, 2, (2, 3, 5, 6, 8, 9, 11, 12)), (3, 4, (1,))],
+)
+def test_layers_that_recompute_are_eighths_of_a_stages(layers, pp, counts):
+    """Rounded up, of a stage that holds the most; the fewest first."""
+    model = replace(read_model("llama3-8b"), layers=layers)
+    found = list(_layers(model, Parallel(pp=pp)))
+    assert [each.recompute_layers for each in found] == list(counts)
+    assert {each.recompute for each in found} == {"full"}
+
+
+def test_modules_that_a_model_does_not_have_do_not_recompute():
+    names = {
+        model: list(_modules(read_model(model), Parallel()))[-1].modules for model in ("llama3-8b", "mixtral-8x7b")
+    }
+    assert not {"moe", "moe_act", "shared_experts", "mla_up_proj"} & {*names["llama3-8b"]}
+    assert {"moe", "moe_act"} <= {*names["mixtral-8x7b"]}
+    assert not {"shared_experts", "mla_up_proj", "mlp"} & {*names["mixtral-8x7b"]}
+    steps = [each.modules for each in _modules(read_model("llama3-8b"), Parallel())]
+    assert [len(each) for each in steps] == list(range(1, len(names["llama3-8b"]) + 1))

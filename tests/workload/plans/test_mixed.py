@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from ppsim.workload.plans.bounds import (
     least_share,
     list_candidates,
 )
-from ppsim.workload.plans.by_speed import layout_of, split_by_speed
+from ppsim.workload.plans.by_speed import layout_of, split_by_speed, spread
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
 from ppsim.workload.plans.task import HELD, Found, Task, usable_bytes
@@ -415,3 +415,33 @@ def test_the_command_says_which_stages_lie_where(tmp_path):
     wrong = invoke(*words, "--gpus", "4")
     assert isinstance(wrong.exception, InputError)
     assert "planned whole, not 4 GPUs of it" in str(wrong.exception)
+
+
+def test_layers_left_over_go_to_the_stages_in_the_middle():
+    """Of a loop over two devices the later stage of the first and the earlier one of the second; of a V the upper."""
+    parallel = Parallel(pp=2, vp=2)
+    assert spread(np.array([3, 3]), np.array([0, 1, 0, 1]), parallel) == [1, 2, 2, 1]
+    assert spread(np.array([3, 5]), np.array([0, 1, 1, 0]), parallel) == [2, 3, 2, 1]
+    assert spread(np.array([5, 6]), np.array([0, 1, 0, 1]), parallel) == [2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_division_of_layers_over_devices_is_faster(seed):
+    """Of all with one layer a stage at least and no more than a device can hold: the longest device for each
+    microbatch, the others once."""
+    rng = np.random.default_rng(seed)
+    times, ends = rng.integers(1, 5, 3).astype(float), rng.integers(0, 3, 3).astype(float)
+    parallel, layers = Parallel(pp=3, vp=1 + seed % 2, microbatches=64), 11
+    most = rng.integers(2, 9, 3)
+
+    def takes(counts):
+        work = ends + np.array(counts) * times
+        return parallel.microbatches * work.max() + (work.sum() - work.max()) / parallel.vp
+
+    ways = [c for c in product(range(parallel.vp, layers + 1), repeat=3) if sum(c) == layers and (c <= most).all()]
+    found = split_by_speed(times, ends, layers, most, parallel)
+    if found is None:
+        assert not ways
+    else:
+        assert tuple(found.tolist()) in ways
+        assert takes(found) == pytest.approx(min(map(takes, ways)))

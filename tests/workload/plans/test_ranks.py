@@ -20,7 +20,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
-from ppsim.workload.plans.ranks import group_links, rank_grid
+from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
 from ppsim.workload.plans.space import Axes, check_axes, groups
 from ppsim.workload.plans.stated import stated
 from tests.commands import invoke
@@ -172,3 +172,15 @@ def test_a_plan_prints_where_ranks_lie():
     assert "torchtitan does not number ranks tp-pp-dp" in str(refused.exception)
     fine = invoke(*PLAN, *NARROW, "--rank-order", "tp-dp-pp", "--software", "torchtitan", "--quiet")
     assert fine.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("order", "first", "second"),
+    [(DP_FIRST, "inside node 0", "from node 0 to 1"), (PP_FIRST, "from node 0 to 1", "inside node 0")],
+)
+def test_arrows_of_a_flowchart_say_which_way_they_go(order, first, second):
+    """Two replicas of two devices of four GPUs, in nodes of eight: gradients, and activations."""
+    machine = read_machine("dgx-h100")
+    text = flowchart(machine, Parallel(tp=4, dp=2, pp=2, rank_order=order))
+    assert f'D0 <-.->|"gradients {first}"| D1' in text
+    assert f'D0P0 -->|"activations {second}"| D0P1' in text

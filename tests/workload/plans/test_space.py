@@ -19,6 +19,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.activations import KEPT
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans import search as search_module
 from ppsim.workload.plans.bounds import Whole, bound_candidates, least_seconds, list_candidates
 from ppsim.workload.plans.search import Evaluate, _leave_out, _limit, best_of, gpus_that_fit, make_row, search
 from ppsim.workload.plans.space import (
@@ -521,3 +522,34 @@ def test_queues_hold_as_many_microbatches_in_a_short_run_as_in_a_long_one():
         assert many is not None
         assert (few.counts == many.counts).all(), name
     assert schedule_of("1f1b", 4, 1, 8) is schedule_of("1f1b", 4, 1, 8)
+
+
+def test_gpus_are_doubled_up_to_64_times_as_many(monkeypatch):
+    asked = list[int]()
+
+    def bounds(task, candidates, found):
+        asked.append(task.gpus)
+        return []
+
+    monkeypatch.setattr(search_module, "bound_candidates", bounds)
+    task = replace(small(DENSE), gpus=3)
+    for most, last in ((1, 192), (200, 192), (400, 384)):
+        asked.clear()
+        monkeypatch.setattr(search_module, "MOST_GPUS", most)
+        assert gpus_that_fit(task) is None
+        assert asked == [3 * 2**n for n in range(1, len(asked) + 1)]
+        assert asked[-1] == last
+
+
+def test_one_context_rank_takes_sequences_of_any_length():
+    odd = replace(DENSE, seq=1001)
+    assert {group.cp for group in groups(odd, 8, 8, 8, Axes())} == {1}
+    assert {group.cp for group in groups(replace(odd, seq=1004), 8, 8, 8, Axes())} == {1, 2}
+    assert {group.cp for group in groups(replace(odd, seq=1000), 8, 8, 8, Axes())} == {1, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "split"), [(3, 7, None), (5, 7, (0, 1, 1, 1, 1, 1, 0)), (3, 5, (0, 1, 1, 1, 0))]
+)
+def test_no_stage_in_the_middle_is_empty(layers, stages, split):
+    assert layout_layers(replace(DENSE, layers=layers), stages, "even") == split
