@@ -25,6 +25,8 @@ ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts ou
 SHARES = {"softmax": "scores", "attention dropout": "scores"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
 TILE = 128 * 256  # results of a product that a multiprocessor makes at a time
+WIDTH = 128  # of the heads that a curve's attention is of
+PRODUCTS = np.array([[2.0], [5.0], [5.0]])  # in attention's F, I and W, for each exponential of a score
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 
@@ -44,7 +46,7 @@ class Curve:
         fp4: of the FP4 peak.
         waves: of tiles that a product loses, as half of its last one is empty on average.
         deep: length of its sums at which it reaches half of that.
-        attention: share of the 16-bit peak that attention in one kernel reaches.
+        attention: share of the 16-bit peak that attention in one kernel reaches with heads of ``WIDTH`` numbers.
         keys: number of tokens at which it reaches half of that.
         hbm: share of the memory's bandwidth that elementwise work reaches.
         within: share of the bandwidth inside a node that collectives reach.
@@ -215,11 +217,26 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
     rate[here] = (
         gpu.peak(gpu.sixteen) * curve.attention * found.software.attention * (side[1] / (side[1] + curve.keys))[here]
     )
+    rate = np.where(here, rate * _of_width(gpu, side[2]), rate)
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
     products = np.maximum(operators.flops / rate, operators.moved / memory)
     slower = np.array([found.software.states if name == "state" else 1.0 for name in operators.names])
     result: Floats = slower * (products + operators.touched * share / memory)
+    return result
+
+
+def _of_width(gpu: Gpu, width: Floats) -> Floats:
+    """Return how fast attention is with heads of that width, over heads of ``WIDTH``, shape (3, n).
+
+    The products of a score take time by the width, its exponential does not, and half-hidden though it is, both add up:
+    FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090 are as fast with 64 and
+    256 numbers as this says.
+    """
+    if not gpu.exponentials:
+        return np.ones((3, len(width)))
+    during = gpu.peak(gpu.sixteen) / (gpu.exponentials * 1e12) / (2 * PRODUCTS)  # numbers multiplied in the time of one
+    result: Floats = (1 + during / WIDTH) / (1 + during / width)
     return result
 
 

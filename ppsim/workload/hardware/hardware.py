@@ -63,6 +63,7 @@ class Gpu:
         watts: the power that it may draw; 0: not known.
         host: what launches its kernels: x86 or grace.
         multiprocessors: that share the tiles of a product: NVIDIA's SMs, AMD's compute units.
+        exponentials: that it computes, 10^12 a second, of which attention needs one a score; 0: not known.
         source: where the numbers are from.
     """
 
@@ -75,12 +76,12 @@ class Gpu:
     watts: float = 0.0
     host: str = "x86"
     multiprocessors: int = 132
+    exponentials: float = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:
         _refuse_beyond(self, "memory_gib", "hbm_gb_per_s", "host_gb_per_s", "multiprocessors")
-        if self.watts:
-            _refuse_beyond(self, "watts")
+        _refuse_beyond(self, *(name for name in ("watts", "exponentials") if getattr(self, name)))
         if self.host not in ("x86", "grace"):
             raise Refused("host", f"must be x86 or grace, got {self.host!r}")
 

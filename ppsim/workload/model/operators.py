@@ -31,7 +31,7 @@ class Operators:
     Attributes:
         names: what each computes.
         unit: LINEAR, WIDE, FLASH or NONE: which of the GPU's peaks counts.
-        size: shape (3, n): m, n and k of one matrix product.
+        size: shape (3, n): m, n and k of one matrix product; of attention queries, keys and mean width of a head.
         flops: shape (3, n).
         moved: shape (3, n), bytes that the products read and write, which their time cannot be below.
         touched: shape (3, n), bytes of elementwise work beside them, whose time is added.
@@ -224,7 +224,7 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float,
     if parallel.flash:
         flops = 2 * tokens * attended_tokens(model, mixer) * a * (qk + pv)
         moved = ITEM * tokens * (a * (qk + pv) + keys * (qk + pv))
-        rows.mixing("attention", FLASH, (model.seq / parallel.cp, model.seq, qk), flops, moved)
+        rows.mixing("attention", FLASH, (model.seq / parallel.cp, model.seq, (qk + pv) / 2), flops, moved)
         return
     seq, scores = model.seq, tokens * model.seq * a
     count = tokens / seq * a

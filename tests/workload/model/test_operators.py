@@ -418,6 +418,30 @@ def test_products_take_the_longer_of_computing_and_moving():
     assert thin["MLP in"][0] == pytest.approx(max(read / RATE, computed))
 
 
+# TFLOP/s of the forward and of the backward by width of heads: FlashAttention-3 on H100 with 16,384 tokens (arXiv
+# 2407.08608, figures 5 and 6), FlashAttention-2 on RTX 4090 with 2,048 (apache/tvm, tl_doc/flash_perf.md, masked).
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        ("h100", {64: 497, 128: 648, 256: 756}, {64: 474, 128: 561}),
+        ("rtx-4090", {32: 126.78, 64: 142.23, 128: 151.19}, {32: 86.48, 64: 96.53, 128: 99.23}),
+    ],
+)
+def test_narrow_heads_are_slower_as_published_by_their_exponentials(name, forward, backward):
+    gpu, found = read_gpu(name), Efficiency(Curve("any"), Software("any"))
+    per_flop = {}
+    for width in forward:
+        model = replace(DENSE, hidden=4096, heads=4096 // width, kv_heads=4096 // width, head_dim=width, v_dim=width)
+        layer = layer_operators(replace(model, seq=4096), Parallel(), Layer())
+        here = layer.names.index("attention")
+        per_flop[width] = seconds(layer, gpu, found, "bf16")[:2, here] / layer.flops[:2, here]
+    for row, table in enumerate((forward, backward)):
+        for width, speed in table.items():
+            assert per_flop[128][row] / per_flop[width][row] == pytest.approx(speed / table[128], abs=0.065)
+    unknown = seconds(layer, replace(gpu, exponentials=0), found, "bf16")[:2, here] / layer.flops[:2, here]
+    assert unknown == pytest.approx(per_flop[128])
+
+
 def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
     mixed = layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts"))
     times = dict(zip(mixed.names, seconds(mixed, GPU, FOUND, "bf16").T.tolist(), strict=True))
