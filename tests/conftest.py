@@ -61,13 +61,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # what is slow must be known when others are chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave some cases of large tests to the slow ones; run in the order that was asked for."""
+    """Leave some cases of large tests to the slow ones; run in the order that was asked for.
+
+    Runs of real processes take long and wait for each other: first, or one of them would be the last to end.
+    """
     seen = Counter[Any]()
     for item in items:
         if isinstance(item, pytest.Function) and (sampled := item.get_closest_marker("sampled")):
             if seen[item.function] % sampled.args[0]:
                 item.add_marker("slow")
             seen[item.function] += 1
+    items.sort(key=lambda item: item.get_closest_marker("torch") is None)
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
     gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear

@@ -57,8 +57,8 @@ def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was
             os.kill(active_children()[-1].pid or 0, signal.SIGSTOP)
 
     with ended_within(120, "the end of a run whose process was stopped"):
-        runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=3), stop)
-    assert re.match(r"process [01] was stopped by a signal, and all were ended after 3 s", failure)
+        runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=2), stop)
+    assert re.match(r"process [01] was stopped by a signal, and all were ended after 2 s", failure)
     assert 2 <= len(runs[0].makespans) < 200
     assert_causal(runs[0])
     assert not active_children()
@@ -71,7 +71,7 @@ def _hangs_after_a_word(rank, say, meeting):
 
 
 def _never_speaks(rank, say, meeting):
-    time.sleep(1)
+    time.sleep(0.2)
 
 
 def test_ranks_that_are_starting_are_given_longer_than_ranks_that_hang():

@@ -31,7 +31,7 @@ from tests.real_runs import spawn
 
 pytestmark = pytest.mark.torch
 RECORDS = json.loads((Path(__file__).parents[2] / "data" / "torch" / "comms.json").read_text())
-SECONDS = 6.0  # how long an order may stand still before it counts as hanging
+SECONDS = 3.0  # how long an order may stand still before it counts as hanging
 
 
 def random_order(seed: int, devices: int, chunks: int, microbatches: int, placement: str) -> Schedule:
