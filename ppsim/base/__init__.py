@@ -13,6 +13,7 @@ __all__ = [
     "results",
     "signals",
     "source",
+    "spawning",
     "tables",
     "text",
     "times",

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from ppsim.base.signals import without_interrupts
+from ppsim.base.spawning import without_script
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import INSTALL_DASK, VERSION
 
@@ -124,7 +125,8 @@ def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
     """
 
     def start() -> Any:
-        with without_interrupts():  # inherited by the thread that starts workers, now and later, and so by them
+        # Held back from the thread that starts workers, now and later, and so from them; what is of a script is sent.
+        with without_interrupts(), without_script():
             return cluster(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
 
     with ThreadPoolExecutor(1) as thread:

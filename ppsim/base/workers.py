@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ppsim.base.signals import without_interrupts
+from ppsim.base.spawning import without_script
 from ppsim.errors import PpsimError
 
 Task = TypeVar("Task")
@@ -120,7 +122,8 @@ class _Pool:
         losses = 0
         while left:
             try:
-                with without_interrupts():  # a terminal's Ctrl-C is this process's affair
+                told = pickle.dumps((function, list(left.values())))
+                with without_interrupts(), without_script(told):  # a terminal's Ctrl-C is this process's affair
                     self.pool = self.pool or ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"))
                     waiting = {self.pool.submit(run_batch, function, batch) for batch in left.values()}
                 while waiting:

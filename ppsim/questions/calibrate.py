@@ -113,8 +113,6 @@ class CalibrateRequest(Request):
 def calibrate(**options: Any) -> Calibration | None:
     """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps it.
 
-    Processes are started that import the script anew, so it calls this below ``if __name__ == "__main__":``.
-
     Args:
         options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
 

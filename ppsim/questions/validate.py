@@ -156,8 +156,6 @@ class ValidateRequest(Request):
 def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated | ValidatedJob:
     """Run schedules for real, one process per device, and compare with the prediction.
 
-    Processes are started that import the script anew, so it calls this below ``if __name__ == "__main__":``.
-
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
         options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``, ``record``, ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -122,6 +124,47 @@ def test_processes_give_the_same_and_a_lost_one_costs_only_time(tmp_path):
     found = list(map_tasks(partial(square_and_die, str(tmp_path)), range(100), processes=2))
     assert (tmp_path / "died").exists()
     assert sorted(found) == [(n, n * n) for n in range(100)]
+
+
+PLAIN = """
+from ppsim.base.workers import open_workers
+print("begins")
+with open_workers({where!r}, 2) as workers:
+    print(sorted(workers.run({function}, range(-3, 0))))
+"""
+OF_ITS_OWN = "def double(task): return 2 * task\nif __name__ == '__main__':"
+RANKS = """
+from ppsim.real.calibration.processes import ranks
+from tests.base.test_workers import say_rank
+print("begins")
+with ranks(say_rank, 2, None) as messages:
+    print(sorted(messages))
+"""
+
+
+def say_rank(rank, say, *args):
+    say(rank)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (PLAIN.format(where="", function="abs"), "[(0, 3), (1, 2), (2, 1)]"),
+        (PLAIN.format(where="local", function="abs"), "[(0, 3), (1, 2), (2, 1)]"),
+        (
+            OF_ITS_OWN + PLAIN.format(where="", function="double").replace("\n", "\n    "),
+            "[(0, -6), (1, -4), (2, -2)]",
+        ),
+        (RANKS, "[(0, 0), (1, 1)]"),
+    ],
+)
+def test_processes_do_not_run_a_plain_script_again(tmp_path, script, said):
+    """A script may ask at its top level, as notebooks do; its own functions reach processes as Python has it."""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    answer = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stdout.split("\n", 1)) == (0, ["begins", f"{said}\n"]), answer.stderr
 
 
 @pytest.mark.slow

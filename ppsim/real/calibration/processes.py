@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.base.signals import without_interrupts
+from ppsim.base.spawning import without_script
 from ppsim.base.units import format_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.real.calibration.machine import available_bytes
@@ -64,14 +65,15 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
         meeting = f"file://{folder}/rendezvous"
         # Through a file: a pipe that a dying child never empties would hold its parent up for ever.
         baggage = Path(folder, "arguments")
-        _write(baggage, pickle.dumps(args))
+        told = pickle.dumps(args)
+        _write(baggage, told)
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers = [
             context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, baggage), daemon=True)
             for rank, pipe in enumerate(pipes)
         ]
         try:
-            with without_interrupts():
+            with without_interrupts(), without_script(told):
                 for process in workers:
                     process.start()
             for _, sending in pipes:

@@ -229,9 +229,8 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
 def _of_width(gpu: Gpu, width: Floats) -> Floats:
     """Return how fast attention is with heads of that width, over heads of ``WIDTH``, shape (3, n).
 
-    The products of a score take time by the width, its exponential does not, and half-hidden though it is, both add up:
-    FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090 are as fast with 64 and
-    256 numbers as this says.
+    The products of a score take time by the width, its exponential does not, and both add up: FlashAttention-3 on H100
+    (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090 are as fast with 64 and 256 numbers as so.
     """
     if not gpu.exponentials:
         return np.ones((3, len(width)))
