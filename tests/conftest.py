@@ -34,6 +34,10 @@ for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
     os.environ.pop(name, None)
 
+# Hundreds of processes import the same modules, and pytest rewrites each test: what is compiled once is kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Importing modules and collecting tests makes few circles.
 gc.set_threshold(100_000)
 

@@ -15,7 +15,7 @@ from tests.commands import invoke
 
 # What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian keyboards.
 RUN = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-TEXTS = st.text(st.sampled_from("=+-@'\t\r\n\"\uff1d,;a1")) | st.text(st.characters(codec="utf-8"))
+TEXTS = st.text(st.sampled_from("=+-@'\t\r\n\"\uff1d,;a1")) | st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(name=TEXTS, text=TEXTS)
