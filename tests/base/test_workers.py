@@ -21,6 +21,7 @@ from ppsim.base.dask_cluster import CODE, _start_cluster
 from ppsim.base.workers import batches_of, map_in_threads, open_workers
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import VERSION
+from tests.commands import SOURCE
 from tests.real.runs.cases import wait_for
 
 
@@ -163,7 +164,7 @@ def test_processes_do_not_run_a_plain_script_again(tmp_path, script, said):
     """A script may ask at its top level, as notebooks do; its own functions reach processes as Python has it."""
     path = tmp_path / "script.py"
     path.write_text(script)
-    answer = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run([sys.executable, path], env=SOURCE, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stdout.split("\n", 1)) == (0, ["begins", f"{said}\n"]), answer.stderr
 
 
