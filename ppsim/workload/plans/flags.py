@@ -191,9 +191,10 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     lines = ["# without multi-token prediction, which torchtitan does not have", ""] if model.mtp else []
     if p.precision in CONVERTERS:
         lines += ["[model]", f'converters = ["{CONVERTERS[p.precision]}"]', ""]
+    whole = p.microbatches if p.pp > 1 else 1  # microbatches that it takes at once: others it accumulates
     lines += [
         "[training]",
-        f"local_batch_size = {p.mbs * p.microbatches}",
+        f"local_batch_size = {p.mbs * whole}",
         f"global_batch_size = {p.gbs}",
         f"seq_len = {model.seq}",
         "",

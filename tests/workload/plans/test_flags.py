@@ -254,8 +254,14 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
         wrong = [(t, k) for t, keys in tables.items() for k, v in keys.items() if type(v) is not TITAN[t][k]]
         assert wrong == []
         degrees = tables["parallelism"]
-        training = {"local_batch_size": parallel.mbs * parallel.microbatches, "global_batch_size": parallel.gbs}
-        assert tables["training"] == training | {"seq_len": model.seq}
+        training = tables["training"]
+        assert (training["global_batch_size"], training["seq_len"]) == (parallel.gbs, model.seq)
+        # As train.py has it: a pipeline splits the local batch, without one it is a forward of its own.
+        local = training["local_batch_size"]
+        accumulated = parallel.gbs // (local * parallel.dp)
+        split = local // degrees.get("pipeline_parallel_microbatch_size", local)
+        assert (accumulated, split) == ((1, parallel.microbatches) if parallel.pp > 1 else (parallel.microbatches, 1))
+        assert local == parallel.mbs * split
         assert degrees["pipeline_parallel_degree"] == parallel.pp
         assert degrees.get("pipeline_parallel_microbatch_size") == (parallel.mbs if parallel.pp > 1 else None)
         assert degrees["data_parallel_shard_degree"] == (parallel.dp if parallel.zero else 1)
