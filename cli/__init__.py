@@ -194,6 +194,9 @@ def _explain(error: BaseException) -> int:
         return _complain(_hinted(damaged, "remove its __pycache__ folders, or install it again"), 3)
     from ppsim.base.text import shorten
 
+    if isinstance(error, ImportError) and (error.name or "").split(".")[0] != "ppsim":
+        broken = f"Error: a package that ppsim needs cannot be imported: {shorten(str(error), WIDEST)}"
+        return _complain(_hinted(broken, "install it again, or ppsim in an environment of its own"), 3)
     what = shorten(f"{type(error).__name__}: {error}", WIDEST)
     return _complain(f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)", INTERNAL)
 

@@ -122,7 +122,7 @@ def _refuse_missing_file(source: str) -> None:
 
     if os.path.isdir(source):  # unlike Path's, false where no path can have that name
         raise InputError(f"'{source}' is a folder", "a file; ppsim read and ppsim explain --trace take a run's folder")
-    if Path(source).suffix and ("/" in source or source.lower().endswith(tuple(readable()))):
+    if "/" in source or (Path(source).suffix and source.lower().endswith(tuple(readable()))):
         raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
 
 

@@ -183,6 +183,7 @@ def _place(staged: _Staged) -> None:
             os.chown(staged.name, staged.before.st_uid, staged.before.st_gid)
         os.chmod(staged.name, stat.S_IMODE(staged.before.st_mode))
     os.replace(staged.name, staged.path)
+    _hidden.discard(staged.name)
 
 
 def _drop(staged: _Staged) -> None:
@@ -191,7 +192,8 @@ def _drop(staged: _Staged) -> None:
         if staged.out:
             staged.out.close()
     if staged.name:
-        Path(staged.name).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that takes no file has none to remove
+            Path(staged.name).unlink()
         _hidden.discard(staged.name)
 
 
@@ -199,4 +201,5 @@ def _drop(staged: _Staged) -> None:
 def _remove_hidden() -> None:
     """Remove the files whose removal a signal cut short."""
     while _hidden:
-        Path(_hidden.pop()).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(_hidden.pop()).unlink()

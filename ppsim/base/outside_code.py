@@ -62,7 +62,7 @@ def explain_failure(path: str, error: BaseException, doing: str = "") -> InputEr
     """Make the error for code of the user's that failed, with the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     line = next((f" (line {f.lineno})" for f in reversed(frames) if f.filename.endswith(path)), "")
-    if not line and frames:
+    if not line and frames and not isinstance(error, SyntaxError):  # which says its own line
         line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     where = f"{path}, {doing}," if doing else path
     if isinstance(error, SystemExit):

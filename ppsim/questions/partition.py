@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -31,6 +32,7 @@ from ppsim.questions.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.types import Amount
 from ppsim.questions.words import counted, shape_line, title_of
 from ppsim.questions.write import command_line, inputs_of
+from ppsim.version import INSTALL_OPTIMIZE
 
 if TYPE_CHECKING:
     from ppsim.core.curve import Curve
@@ -295,6 +297,7 @@ class Partitioned(Answer[PartitionRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """The split, its proof, its devices, the next best ones, and the command that runs it."""
+        from ppsim.search.splits.partition import MOST_LISTED
         from ppsim.workload.layout.flags import flags_of
 
         layout, found = self.layout, self.found
@@ -306,6 +309,11 @@ class Partitioned(Answer[PartitionRequest]):
         yield fact("makespan  ", (span, "name"), f", {self._against_even()}")
         proved = (self.status, "good" if self.status == "optimal" else "")
         yield fact("status    ", proved, f": {self._proof()} ({found.timed:,} simulated)")
+        if self.status != "optimal" and self.problem.n_splits > MOST_LISTED and not find_spec("ortools"):
+            yield f"{'':10}a proof needs OR-tools: {INSTALL_OPTIMIZE}"
+        costs = self.asked.costs
+        if self.asked.model and not (costs.t_embedding or costs.t_head or costs.profile):
+            yield fact("times     ", "the embedding and the head take none: --t-embedding and --t-head give them one")
         yield from self._devices()
         if found.runner_ups:
             yield heading("\nnext best" + ("" if found.ranked else " of those simulated"))

@@ -363,9 +363,10 @@ class Plans(Answer[PlanRequest]):
     def blocks(self) -> Iterator[Block]:
         """The plans, what was left out by which rule, and why the others lose."""
         task = self.task
+        sequences = "sequence" if task.gbs == 1 else "sequences"
         yield (
             f"{task.model.name or 'the model'} on {named(task)} ({task.machine.name}), "
-            f"{task.gbs:,} sequences of {task.model.seq:,} tokens a step, {caps(task)} a GPU\n"
+            f"{task.gbs:,} {sequences} of {task.model.seq:,} tokens a step, {caps(task)} a GPU\n"
         )
         if measured := task.machine.measured:
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -153,6 +154,20 @@ def test_a_full_disk_leaves_the_old_file_alone(tmp_path):
     with pytest.raises(InputError, match=r"cannot write '.*a': No space left on device"):
         write_half(target, None)
     assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["a"])
+
+
+def test_a_disk_that_takes_no_file_refuses_the_removal_too(tmp_path, monkeypatch):
+    def refuse(*given, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(InputError, match=r"cannot write '.*a': Read-only file system"):
+        write(tmp_path / "a")
+    assert not atomic_file._hidden
+    atomic_file._hidden.add(str(tmp_path / "b"))
+    atomic_file._remove_hidden()
+    assert not atomic_file._hidden
 
 
 def test_files_written_together_take_their_places_together_or_not_at_all(tmp_path):

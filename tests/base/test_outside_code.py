@@ -38,6 +38,13 @@ def test_a_file_that_fails_leaves_no_module(tmp_path):
     assert "ppsim_user_broken_for_the_test" not in sys.modules
 
 
+def test_a_line_that_cannot_be_read_is_the_only_one_named(tmp_path):
+    path = tmp_path / "unread_for_the_test.py"
+    path.write_text("x = 1\ndef rows(:\n")
+    with pytest.raises(InputError, match=r"fails: SyntaxError: invalid syntax \(.*unread_for_the_test\.py, line 2\)$"):
+        run_file(str(path))
+
+
 def test_prints_go_to_standard_error_and_errors_of_ours_pass(capsys):
     def code():
         print("said by the user's code")

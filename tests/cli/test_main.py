@@ -98,6 +98,8 @@ def test_a_long_message_is_cut_to_a_line():
         ("RecursionError('too deep')", 70, "Error: internal error: RecursionError: too deep"),
         ("MemoryError()", 2, "Error: not enough memory"),
         ("PermissionError(13, 'Permission denied', 'x.csv')", 2, "Error: Permission denied 'x.csv'"),
+        ("ImportError('numpy: no C library')", 3, "Error: a package that ppsim needs cannot be imported: numpy: no C"),
+        ("ImportError('gone', name='ppsim.x')", 70, "Error: internal error: ImportError: gone"),
         ("KeyboardInterrupt()", 130, "\nInterrupted."),
         ("SystemExit(5)", 5, ""),
     ],

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shlex
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,17 @@ def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
     assert text.startswith(f"status    feasible: {said} faster than 120, gap 10.0% (")
     alone = partition("1f1b", devices=1, microbatches=2, num_layers=3)
     assert any(": the only split" in str(block) for block in alone.blocks())
+
+
+def test_what_a_better_answer_needs_is_said(monkeypatch):
+    """A model gives layers their bytes, not the embedding and the head their times; a proof may need the solver."""
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    proof, times = "a proof needs OR-tools: pip install", "the embedding and the head take none"
+    listed = invoke("partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b").stdout
+    assert (proof in listed, times in listed) == (False, True)
+    words = ("--devices", "8", "--mb", "8", "--model", "llama3-70b", "--t-head", "2.7")
+    text = invoke("partition", "1f1b", *words).stdout
+    assert (proof in text, times in text) == (True, False)
 
 
 @pytest.mark.parametrize(("status", "layout"), [("optimal", "Et*3|tt|tt|tL"), ("feasible", None)])

@@ -152,6 +152,8 @@ def test_what_is_missing_is_said(tmp_path):
         schedule_from(str(tmp_path / "none.py"), devices=2, microbatches=2)
     with pytest.raises(InputError, match="No such file"):
         schedule_from(str(tmp_path / "none.csv"))
+    with pytest.raises(InputError, match="cannot read 'queues/nope': No such file"):
+        schedule_from("queues/nope")
     with pytest.raises(InputError, match=r"cannot read 'nope\.csv': No such file"):
         schedule_from("nope.csv")
 

@@ -72,6 +72,13 @@ def test_words_that_are_no_cluster_are_refused(words, message):
         read_machine(words)
 
 
+def test_a_cluster_of_no_known_name_is_guessed():
+    with pytest.raises(InputError, match=r"no cluster 'dgx-h10' in the library\. Did you mean 'dgx-h100'\?"):
+        read_cluster("dgx-h10")
+    with pytest.raises(InputError, match=r"cannot read 'dgx-h10\.toml': No such file"):
+        read_cluster("dgx-h10.toml")
+
+
 def test_a_link_may_have_a_name():
     assert (Link(link="nvlink4").gb_per_s, Link(link="nvlink4").alpha_us) == (450, 5)
     assert (Link(link="ib-400", alpha_us=3).alpha_us, Link(link="ib-400", gb_per_s=40).gb_per_s) == (3, 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -268,12 +269,16 @@ def read_cluster(spec: str) -> Cluster:
     """Read how devices are joined: a name of the library, words such as ``h100x8,nvlink4,ib-400``, or a cluster file.
 
     Raises:
-        InputError: no such file, or one that describes no cluster; or words that are not understood.
+        InputError: no such name or file, or one that describes no cluster; or words that are not understood.
     """
     if "," in spec and not spec.endswith(".toml"):
         return _from_words(spec)
-    known = machines().get(spec.lower())
-    return toml.read_installed(known, Cluster, clusters.SCHEMA) if known else clusters.read(spec)
+    known = machines()
+    if spec.lower() in known:
+        return toml.read_installed(known[spec.lower()], Cluster, clusters.SCHEMA)
+    if "." not in spec and "/" not in spec and not os.path.exists(spec):
+        raise _unknown("cluster", spec, known)
+    return clusters.read(spec)
 
 
 def read_machine(spec: str) -> Machine:

@@ -411,7 +411,13 @@ def test_a_plan_prints_what_it_left_out_and_the_best():
     assert "\nbest: tp " in result.stdout
     assert "inside a node" in result.stdout
     assert "--tensor-model-parallel-size" in result.stdout
+    assert ", 8 sequences of 4,096 tokens a step, " in result.stdout
     assert invoke(*QUICK, "-q").stdout.count("\n") == 1
+
+
+def test_one_sequence_is_no_sequences():
+    words = ("--model", "megatron-1.7b", "--cluster", "dgx-h100", "--gpus", "1", "--gbs", "1")
+    assert ", 1 sequence of 2,048 tokens a step, " in invoke("plan", *words).stdout
 
 
 def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
