@@ -88,6 +88,11 @@ class SoftwareOptions:
         help="Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).",
         door=VALUE,
     )
+    narrow_weights: bool | None = flag(
+        "--narrow-weights/--no-narrow-weights",
+        help="Weights held and gathered as narrow as they are multiplied (the software's).",
+        door=VALUE,
+    )
     rank_order: str | None = option(
         "--rank-order",
         type=click.Choice(["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"]),
@@ -124,10 +129,10 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     if order and RANK_ORDERS[order] not in software.numbers_ranks:
         raise InputError(f"{software.name} does not number ranks {order}", "megatron-lm does, and what is built on it")
     precision = precision or "bf16"
-    if options.narrow_activation is not None and precision not in NARROW:
-        raise InputError(
-            f"--narrow-activation needs training in narrow numbers, and this is in {precision}", "--precision fp8"
-        )
+    for name in ("narrow_activation", "narrow_weights"):
+        if given[name] is not None and precision not in NARROW:
+            spelt = "--" + name.replace("_", "-")
+            raise InputError(f"{spelt} needs training in narrow numbers, and this is in {precision}", "--precision fp8")
     said = options.version.techniques(gpu, precision, model) | {"precision": precision}
     said.pop("recompute", None)
     return apply(Parallel(), said | {name: value for name, value in given.items() if value is not None})

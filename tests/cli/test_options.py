@@ -189,6 +189,7 @@ SAMPLES = {
     "gradient_precision": "--gradient-precision bf16",
     "moment_precision": "--moment-precision bf16",
     "narrow_activation": "--narrow-activation",
+    "narrow_weights": "--narrow-weights",
     "rank_order": "--rank-order tp-pp-dp",
     "any_schedule": "--any",
     "measured": "--measured peaks.json",

@@ -24,7 +24,7 @@ from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
-from ppsim.workload.model.activations import KEPT
+from ppsim.workload.model.activations import KEPT, KEPT_AS
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
 from ppsim.workload.model.model import STATES, Encoder, Layer, Model, flops_per_token, mtp_kind
 from ppsim.workload.model.operators import Floats
@@ -258,9 +258,11 @@ def _layer(
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
     whole, kept = gathered_bytes(model, parallel, layer)
-    gather = gather_seconds(machine, found, group_of(parallel, "tp"), whole, summed=not parallel.sequence_parallel)
+    group = group_of(parallel, "tp")
+    scatter = gather_seconds(machine, found, group, whole, summed=not parallel.sequence_parallel)
+    gathers = [gather_seconds(machine, found, group, whole * share) for share in gathered_shares(parallel)]
     keys = gather_seconds(machine, found, group_of(parallel, "cp"), kept)
-    waits = tensor_waits(operators.names, times, gather, parallel)
+    waits = tensor_waits(operators.names, times, scatter, gathers, parallel)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
         exchange = exchange_seconds(machine, found, group_of(parallel, "ep"), *exchanged(model, parallel))
@@ -298,6 +300,16 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
     return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
+
+
+def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
+    """Return what F, I and W gather of tensor-parallel ranks, as shares of it in 16 bits.
+
+    Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with scales of blocks a
+    gradient twice, along its rows and its columns (its distributed.py: gather_along_first_dim).
+    """
+    item = KEPT_AS.get(parallel.precision, ops.ITEM) / ops.ITEM
+    return item, item * (2 if parallel.precision in ("mxfp8", "nvfp4") else 1), item
 
 
 def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:

@@ -21,8 +21,15 @@ from ppsim.engine.memory.usage import MemoryModel
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
-from ppsim.workload.model.activations import KEPT, layer_activations
-from ppsim.workload.model.contents import StageContent, contents_of, count_stage_parameters, kept_bytes, message_bytes
+from ppsim.workload.model.activations import KEPT, KEPT_AS, layer_activations
+from ppsim.workload.model.contents import (
+    StageContent,
+    contents_of,
+    count_layer_parameters,
+    count_stage_parameters,
+    kept_bytes,
+    message_bytes,
+)
 from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
@@ -40,7 +47,7 @@ class StageMemory:
     """What each stage needs on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
-        weights: weights in 16 bits, a share of them with ZeRO-3.
+        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of layers.
         gradients: gradients, a share of them with ZeRO-2.
         optimizer: master copy and moments, a share of them with ZeRO-1.
         activations: what a forward leaves for a microbatch.
@@ -95,13 +102,25 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
     learns = 0.0 if p.adapters else 1.0
     kept = kept_bytes(model, p, content) * (1 - p.offload)
     return (
-        ITEM * weights[p.zero >= 3],
+        ITEM * weights[p.zero >= 3] + _narrow_bytes(model, p, content),
         learns * p.gradient_bytes * states[p.zero >= 2],
         learns * (MASTER + 2 * p.moment_bytes) * states[p.zero >= 1],
         kept,
         KEPT * kept,
         _stage_work(model, p, content),
     )
+
+
+def _narrow_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Return the bytes of layers' weights as Transformer Engine multiplies them, less those whose place they take.
+
+    It keeps two copies for all microbatches of a step, as they are and transposed, or with scales along rows and
+    along columns; ZeRO-3 gathers those of a layer. On Blackwell FP8 with one scale a tensor needs but one of them.
+    """
+    if parallel.precision not in KEPT_AS or parallel.kernels != "fused" or parallel.zero == 3:
+        return 0.0
+    each = 2 * KEPT_AS[parallel.precision] - (ITEM if parallel.narrow_weights and parallel.zero else 0.0)
+    return each * sum(count_layer_parameters(model, parallel, content))
 
 
 def device_memory(

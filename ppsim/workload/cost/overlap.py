@@ -66,7 +66,9 @@ def _exchange(name: str, seconds: float) -> Segment:
     return Segment(name, seconds, "communication")
 
 
-def tensor_waits(names: Sequence[str], times: Floats, gather: float, parallel: Parallel) -> Floats:
+def tensor_waits(
+    names: Sequence[str], times: Floats, scatter: float, gathers: Sequence[float], parallel: Parallel
+) -> Floats:
     """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks, shape (3,).
 
     With ``overlap_tp`` those beside a product go around a ring in pieces, one of which each rank has from the start. A
@@ -76,22 +78,25 @@ def tensor_waits(names: Sequence[str], times: Floats, gather: float, parallel: P
     Args:
         names: shape (n,), of the layer's operators.
         times: shape (3, n), their seconds in F, I and W.
-        gather: seconds of a gather, or of a scatter.
+        scatter: seconds of a scatter.
+        gathers: seconds of the gathers in F, I and W.
         parallel: how the layer is trained.
     """
     waits = np.zeros(3)
     ring = 1 - 1 / parallel.tp if parallel.overlap_tp else 0.0
     beside_all = float(parallel.kernels == "fused")
-    for needs, makes in BLOCKS if gather else ():
+    for needs, makes in BLOCKS if scatter else ():
         if makes not in names:
             continue
         inner, outer = (times[:, [name in some for name in names]].sum(axis=1) for some in (needs, (makes,)))
         if not parallel.sequence_parallel:
-            waits += [2 * gather, 0.0, added(inner[WEIGHTS], 2 * gather, beside_all)]
+            waits += [2 * scatter, 0.0, added(inner[WEIGHTS], 2 * scatter, beside_all)]
             continue
-        waits[FORWARD] += sum(added(part[FORWARD], gather, ring, COPIED) for part in (inner, outer))
-        waits[INPUTS] += added(outer[INPUTS], gather, ring, COPIED) + added(inner[INPUTS], gather, beside_all)
-        waits[WEIGHTS] += added(inner[WEIGHTS], gather, beside_all)
+        around = (inner[FORWARD], gathers[FORWARD]), (outer[FORWARD], scatter), (outer[INPUTS], gathers[INPUTS])
+        first, last, back = (added(*pair, ring, COPIED) for pair in around)
+        waits[FORWARD] += first + last
+        waits[INPUTS] += back + added(inner[INPUTS], gathers[WEIGHTS], beside_all)
+        waits[WEIGHTS] += added(inner[WEIGHTS], scatter, beside_all)
     return waits
 
 

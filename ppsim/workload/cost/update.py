@@ -30,9 +30,19 @@ def reduction_seconds(
             here = split[row] == count
             calls = float(layers[here].max()) if p.zero == 3 else max(count / max(BUCKET, 1e6 * group.size), 1.0)
             reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes, calls, p.zero == 0)
-            item = p.gradient_bytes if p.zero == 0 else ITEM
-            gather[here] += gather_seconds(machine, found, group, count * item, calls, p.zero == 0)
+            gather[here] += gather_seconds(machine, found, group, count * weight_bytes(p), calls, p.zero == 0)
     return reduction, gather
+
+
+def weight_bytes(parallel: Parallel) -> float:
+    """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its gradient.
+
+    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows what came in 16 bits
+    (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
+    """
+    if parallel.zero == 0:
+        return parallel.gradient_bytes
+    return 1.0 if parallel.narrow_weights and parallel.precision == "fp8" else ITEM
 
 
 def add_sharded(

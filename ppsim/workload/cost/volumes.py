@@ -6,14 +6,14 @@ import numpy as np
 
 from ppsim.core.schedule import Schedule
 from ppsim.workload.cost.communication import Group, exchange_bytes, group_of
-from ppsim.workload.cost.costs import exchanged, gathered_bytes
+from ppsim.workload.cost.costs import exchanged, gathered_bytes, gathered_shares
 from ppsim.workload.cost.overlap import BLOCKS
-from ppsim.workload.cost.update import joined
+from ppsim.workload.cost.update import joined, weight_bytes
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
 from ppsim.workload.model.model import Layer, Model, mtp_kind
-from ppsim.workload.model.operators import ITEM, Floats, layer_operators
+from ppsim.workload.model.operators import Floats, layer_operators
 from ppsim.workload.model.parallel import Parallel
 
 VOLUMES = ("tp", "cp", "ep", "pp", "dp")
@@ -46,7 +46,7 @@ def sent_bytes(
                 found[kind] += each * count * amount
     trained = parameters_of_stages(model, p, contents, trained=True) * p.replicas / p.pp
     scattered, gathered = (p.microbatches if p.zero >= 2 else 1), (2 * p.microbatches if p.zero == 3 else 1)
-    of_weight = scattered * p.gradient_bytes + gathered * (p.gradient_bytes if p.zero == 0 else ITEM)
+    of_weight = scattered * p.gradient_bytes + gathered * weight_bytes(p)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
         group, bytes_ = joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight
         found["dp"] += _ring(machine, group, bytes_, p.zero == 0)
@@ -59,7 +59,9 @@ def _layer_bytes(model: Model, machine: Machine, parallel: Parallel, layer: Laye
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
     blocks = sum(makes in names for _, makes in BLOCKS)
-    gathers = blocks * ((5 if p.sequence_parallel else 4) + 2 * again)  # F 2, I 2, W 1, or sums of two each in F and W
+    f, i, w = gathered_shares(p)
+    # F gathers and scatters, a backward gathers twice and scatters; or both sum, each as much as two of these.
+    gathers = blocks * (2 + f + i + w + again * (1 + f) if p.sequence_parallel else 4 + 2 * again)
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
     found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
     if layer.mlp == "experts":

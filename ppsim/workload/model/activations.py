@@ -6,9 +6,9 @@ from ppsim.workload.model.model import COMPRESSED, STATES, Encoder, Layer, Model
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
-# Bytes of an element that Transformer Engine keeps of a linear layer's input for the gradient of its weights.
 COMPILED = ("layernorm", "mlp_act", "moe_act")
 KEPT = 0.5  # share of activations that W needs
+# Bytes of an element as it is multiplied, and kept for the gradient of the weights: with a scale for each 32, or 16.
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
 
 

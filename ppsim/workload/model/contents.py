@@ -153,10 +153,8 @@ def count_stage_parameters(
     model: Model, parallel: Parallel, content: StageContent, trained: bool = False
 ) -> tuple[float, float]:
     """Count the parameters of a stage on one GPU: outside experts, and experts; all, or those that are trained."""
-    p, routed = parallel, expert_parameters(model) * model.experts
-    mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
-    experts = sum(count for layer, count in mixed if layer.mlp == "experts")
-    dense = sum(count * layer_parameters(model, layer) for layer, count in mixed) - experts * routed
+    dense, experts = count_layer_parameters(model, parallel, content)
+    dense *= parallel.tp
     if content.embedding:
         dense += embedding_parameters(model)
     if content.heads:
@@ -167,4 +165,13 @@ def count_stage_parameters(
     dense += content.mtp * 2 * model.hidden**2
     if content.embedding and model.encoder and not (trained and model.encoder.frozen):
         dense += encoder_parameters(model.encoder)
-    return dense / p.tp, experts * routed / p.ep
+    return dense / parallel.tp, experts
+
+
+def count_layer_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+    """Count the parameters of a stage's layers on one GPU: outside experts, and experts."""
+    routed = expert_parameters(model) * model.experts
+    mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
+    experts = sum(count for layer, count in mixed if layer.mlp == "experts")
+    dense = sum(count * layer_parameters(model, layer) for layer, count in mixed) - experts * routed
+    return dense / parallel.tp, experts * routed / parallel.ep

@@ -60,6 +60,8 @@ class Parallel:
         moment_bytes: of each of the optimizer's two moments.
         narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are: Megatron-LM's
             --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437, section 3.3.3).
+        narrow_weights: whether weights are held, and gathered, as narrow as they are multiplied: --fp8-param-gather of
+            Megatron-LM, which needs ZeRO, and enable_fsdp_float8_all_gather of torchtitan.
         early_weights: whether tokens' weights count before experts' second product, so that its output is not kept.
         adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
         kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); compiled, by
@@ -100,6 +102,7 @@ class Parallel:
     gradient_bytes: int = 4
     moment_bytes: int = 4
     narrow_activation: bool = False
+    narrow_weights: bool = False
     early_weights: bool = False
     adapters: bool = False
     kernels: str = "fused"

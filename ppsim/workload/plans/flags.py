@@ -76,6 +76,9 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         "nvfp4": ["--fp4-format e2m1", "--fp4-recipe nvfp4"],
     }
     flags += narrow.get(p.precision, [])
+    if p.narrow_weights and p.zero:
+        flags.append("--fp4-param-gather" if p.precision == "nvfp4" else "--fp8-param-gather")
+        flags += ["--reuse-grad-buf-for-mxfp8-param-ag"] if p.precision == "mxfp8" and p.zero == 1 else []
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
 
 
@@ -192,6 +195,8 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     if p.precision in CONVERTERS:
         lines += ["[model]", f'converters = ["{CONVERTERS[p.precision]}"]', ""]
     whole = p.microbatches if p.pp > 1 else 1  # microbatches that it takes at once: others it accumulates
+    if p.narrow_weights and p.precision == "fp8":
+        lines += ["[quantize.linear.float8]", "enable_fsdp_float8_all_gather = true", ""]
     lines += [
         "[training]",
         f"local_batch_size = {p.mbs * whole}",

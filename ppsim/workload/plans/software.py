@@ -44,6 +44,7 @@ class Techniques:
     gradient_precision: str | None = None
     moment_precision: str | None = None
     narrow_activation: bool | None = None
+    narrow_weights: bool | None = None
     early_weights: bool | None = None
     precision: str | None = None
     recompute: str | None = None

@@ -14,7 +14,7 @@ from ppsim.core.ops import Kind
 from ppsim.engine.detailed.cluster import Divided, Link, network
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import HOP, Group, exchange_seconds, gather_seconds, message_seconds
-from ppsim.workload.cost.costs import StageCosts, copy_seconds, stage_costs, step_time
+from ppsim.workload.cost.costs import StageCosts, copy_seconds, gathered_shares, stage_costs, step_time
 from ppsim.workload.cost.overlap import expert_pair, tensor_waits
 from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
@@ -179,12 +179,25 @@ def test_tensor_ranks_wait_for_what_nothing_runs_beside():
 def test_gathers_around_a_ring_leave_what_is_longer_than_the_products_beside_them():
     """By hand: products of 8 and 4 s, of which 7 eighths run beside a gather of 5 s, and 4 in a backward as a whole."""
     names, times = ("MLP in", "activation", "MLP out"), np.array([[8.0, 1.0, 4.0]] * 3)
-    found = tensor_waits(names, times, 5.0, Parallel(tp=8))
+    found = tensor_waits(names, times, 5.0, [5.0] * 3, Parallel(tp=8))
     bulk = 8 * 1.0 + 5 * 1.31 * 20 / 132 - 8
     assert found == pytest.approx([0 + (5 - 3.5), (5 - 3.5) + bulk, bulk])
     # Of two ranks each has half of the pieces from the start.
-    assert tensor_waits(names, times, 5.0, Parallel(tp=2))[0] == pytest.approx((5 - 4) + (5 - 2))
-    assert tensor_waits(names, times, 0.0, Parallel()).tolist() == [0, 0, 0]
+    assert tensor_waits(names, times, 5.0, [5.0] * 3, Parallel(tp=2))[0] == pytest.approx((5 - 4) + (5 - 2))
+    assert tensor_waits(names, times, 0.0, [0.0] * 3, Parallel()).tolist() == [0, 0, 0]
+
+
+def test_narrow_numbers_are_gathered_narrow_and_scattered_in_16_bits():
+    """Of a layer's ten in 16 bits four are scatters; with scales of blocks gradients come along rows and columns."""
+    once = gather_seconds(H100, FULL, Group(8, 1), 8192 * 4096 * 2)
+    waiting = Parallel(tp=8, overlap_tp=False, kernels="torch")
+    assert gathered_shares(replace(waiting, precision="nvfp4")) == (9 / 32, 9 / 16, 9 / 32)
+    for precision, inputs, gradients in (("fp8", 1, 1), ("mxfp8", 33 / 32, 33 / 16)):
+        narrow = replace(waiting, precision=precision)
+        assert gathered_shares(narrow) == (inputs / 2, gradients / 2, inputs / 2)
+        assert waits_of_a_layer(LLAMA, narrow) == pytest.approx((4 + 4 * inputs / 2 + 2 * gradients / 2) * once)
+        whole = replace(narrow, sequence_parallel=False)  # sums are in 16 bits
+        assert waits_of_a_layer(LLAMA, whole) == pytest.approx(8 * once)
 
 
 def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attention_alone():

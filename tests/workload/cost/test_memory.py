@@ -27,6 +27,7 @@ from ppsim.workload.model.model import (
     Model,
     count_parameters,
     encoder_parameters,
+    expert_parameters,
     layer_parameters,
     read_model,
 )
@@ -523,6 +524,26 @@ def test_inputs_of_activations_may_be_kept_as_narrow_as_those_of_linear_layers()
     assert layer_activations(model, replace(wide, narrow_activation=True), Layer(), "none") == layer_activations(
         model, wide, Layer(), "none"
     )
+
+
+@pytest.mark.parametrize(("precision", "each"), [("fp8", 2), ("mxfp8", 2 * 33 / 32), ("nvfp4", 2 * 9 / 16)])
+def test_layers_hold_their_weights_twice_as_they_are_multiplied(precision, each):
+    """Beside those in 16 bits, or in their place; embedding and output stay wide. ZeRO-3 holds a layer's at a time."""
+    model = read_model("mixtral-8x7b")
+    wide = Parallel(tp=2, pp=2, dp=4, ep=2)
+    layers = layer_parameters(model, Layer(mlp="experts")) - (experts := 8 * expert_parameters(model))
+    of_stage = 16 * (layers / 2 + experts / 2)
+    weights = [stage_memory(model, p).weights for p in (wide, replace(wide, precision=precision))]
+    assert weights[1] - weights[0] == pytest.approx(each * of_stage)
+    narrow = stage_memory(model, replace(wide, precision=precision, narrow_weights=True)).weights
+    assert narrow - weights[0] == pytest.approx((each - 2) * of_stage)
+    for other in ({"zero": 3}, {"kernels": "compiled"}, {"precision": "bf16"}):
+        p = replace(wide, **{"precision": precision, "narrow_weights": True, **other})
+        assert stage_memory(model, p).weights == pytest.approx(
+            stage_memory(model, replace(p, precision="bf16")).weights
+        )
+    alone = replace(wide, precision=precision, narrow_weights=True, zero=0)
+    assert stage_memory(model, alone).weights == pytest.approx(weights[1])
 
 
 def test_compiled_layers_keep_no_outputs_of_norms_and_activations_and_torch_drops_nothing_out():

@@ -34,6 +34,9 @@ def test_tensor_ranks_gather_and_scatter_five_times_a_block(tp, microbatches):
     again = sent(DENSE, replace(p, recompute="full"))["tp"]
     assert again == pytest.approx(found["tp"] * 7 / 5)
     assert sent(DENSE, replace(p, sequence_parallel=False))["tp"] == pytest.approx(found["tp"] * 4 / 5)
+    narrow = sent(DENSE, replace(p, precision="fp8"))["tp"]  # of the five three gather
+    assert narrow == pytest.approx(found["tp"] * 3.5 / 5)
+    assert sent(DENSE, replace(p, precision="fp8", recompute="full"))["tp"] == pytest.approx(found["tp"] * 5 / 5)
     assert not np.any([found[kind] for kind in VOLUMES if kind != "tp"])
 
 
@@ -58,6 +61,10 @@ def test_replicas_scatter_gradients_and_gather_weights(zero, of_weight):
         weights = parameters_of_stages(DENSE, p, contents_of(DENSE, p, None)).sum()
         total = weights * of_weight * (1 - 1 / p.dp)
         assert sent(DENSE, p)["dp"] == pytest.approx([total * 7 / 8, total / 8 * crosses])
+        narrow = [sent(DENSE, replace(p, precision=name, narrow_weights=True))["dp"] for name in ("fp8", "mxfp8")]
+        less = {0: 0, 1: 1, 2: 1, 3: 6}[zero] * weights * (1 - 1 / p.dp)  # blocks' scales are made where weights arrive
+        assert narrow[0] == pytest.approx([(total - less) * 7 / 8, (total - less) / 8 * crosses])
+        assert narrow[1] == pytest.approx(sent(DENSE, p)["dp"])
 
 
 def test_gradients_are_of_the_stages_of_a_device_in_the_mean():

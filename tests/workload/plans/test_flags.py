@@ -34,6 +34,7 @@ SET = (
     "overlap-grad-reduce", "overlap-param-gather", "bf16", "fp16", "recompute-activations", "moe-grouped-gemm",
     "moe-enable-deepep", "overlap-moe-expert-parallel-comm", "use-megatron-fsdp", "no-gradient-accumulation-fusion",
     "use-tp-pp-dp-mapping", "use-precision-aware-optimizer", "activation-func-fp8-input-store",
+    "fp8-param-gather", "fp4-param-gather", "reuse-grad-buf-for-mxfp8-param-ag",
 )  # fmt: skip
 WORDS = {
     "position-embedding-type": ("learned_absolute", "rope"),
@@ -85,6 +86,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"pp": 2, "vp": 2, "dp": 8, "microbatches": 4, "schedule": "interleaved"},
     {"pp": 2, "vp": 2, "tp": 2, "dp": 4, "microbatches": 4, "schedule": "interleaved-overlap"},
 )
+NARROW = {"linear": {"float8": {"enable_fsdp_float8_all_gather": True}}}
 HABITS: tuple[dict[str, Any], ...] = (
     {},
     {"recompute": "selective", "precision": "fp8"},
@@ -94,10 +96,12 @@ HABITS: tuple[dict[str, Any], ...] = (
         "modules": ("layernorm", "moe_act", "mla_up_proj"),
         "moment_bytes": 2,
         "narrow_activation": True,
+        "narrow_weights": True,
     },
-    {"recompute": "full", "recompute_layers": 1, "precision": "mxfp8"},
+    {"recompute": "full", "recompute_layers": 1, "precision": "mxfp8", "narrow_weights": True},
     {"recompute": "full", "zero": 3, "dispatch": "deepep"},
-    {"zero": 2, "precision": "nvfp4"},
+    {"zero": 2, "precision": "nvfp4", "narrow_weights": True},
+    {"zero": 0, "precision": "fp8", "narrow_weights": True},
     {"zero": 0, "precision": "fp16", "overlap_tp": False},
 )
 
@@ -135,6 +139,8 @@ def find_broken(args: Any, world: int) -> list[str]:
         "overlapped tensor ranks": not args.tp_comm_overlap or args.sequence_parallel,
         "tensor and expert ranks": ep == 1 or tp == 1 or args.sequence_parallel,
         "gathers": not args.overlap_param_gather or (args.use_distributed_optimizer and args.overlap_grad_reduce),
+        "narrow weights": args.use_distributed_optimizer or not (args.fp8_param_gather or args.fp4_param_gather),
+        "narrow blocks": not args.reuse_grad_buf_for_mxfp8_param_ag or args.fp8_recipe == "mxfp8",
         "one precision": args.fp16 + args.bf16 == 1 and not (args.fp8_format and args.fp4_format),
         "experts": not args.num_experts or (args.bf16 and args.num_experts % ep == 0),
         "full": (args.recompute_granularity == "full") == bool(args.recompute_method and args.recompute_num_layers),
@@ -230,6 +236,9 @@ def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
         "recompute_num_layers": 1 if p.recompute == "full" else 0, "fp16": p.precision == "fp16",
         "bf16": p.precision != "fp16", "fp8_format": {"fp8": "hybrid", "mxfp8": "e4m3"}.get(p.precision),
         "fp8_recipe": "mxfp8" if p.precision == "mxfp8" else "",
+        "fp8_param_gather": p.narrow_weights and p.zero > 0 and p.precision in ("fp8", "mxfp8"),
+        "fp4_param_gather": p.narrow_weights and p.zero > 0 and p.precision == "nvfp4",
+        "reuse_grad_buf_for_mxfp8_param_ag": p.narrow_weights and p.zero == 1 and p.precision == "mxfp8",
         "fp4_format": "e2m1" if p.precision == "nvfp4" else "", "fp4_recipe": "nvfp4" if p.precision == "nvfp4" else "",
     }  # fmt: skip
     return {name: value for name, value in options.items() if value}
@@ -251,6 +260,8 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
             tables = tomllib.loads(torchtitan_toml(model, parallel, layout))
         except InputError:
             continue
+        narrow = parallel.narrow_weights and parallel.precision == "fp8"
+        assert tables.pop("quantize", None) == (NARROW if narrow else None)
         wrong = [(t, k) for t, keys in tables.items() for k, v in keys.items() if type(v) is not TITAN[t][k]]
         assert wrong == []
         degrees = tables["parallelism"]
