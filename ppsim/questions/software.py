@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.software import Version
 
 
-EXPERTS = ("dispatch", "dispatch_bytes", "fused_experts", "overlap_a2a")  # techniques of models that have them
+# Techniques of models that have experts.
+EXPERTS = ("dispatch", "dispatch_bytes", "expert_load", "fused_experts", "overlap_a2a")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class SoftwareOptions:
         "--dispatch-bytes",
         type=click.IntRange(1, 2),
         help="Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, 2).",
+    )
+    expert_load: float | None = option(
+        "--expert-load",
+        type=click.FloatRange(1),
+        help="Tokens of the busiest of the ranks that share experts, over their mean (1).",
     )
     overlap_a2a: bool | None = flag(
         "--overlap-a2a/--no-overlap-a2a",

@@ -178,6 +178,7 @@ SAMPLES = {
     "precision": "--precision fp8",
     "dispatch": "--dispatch deepep",
     "dispatch_bytes": "--dispatch-bytes 1",
+    "expert_load": "--expert-load 1.25",
     "recompute_modules": "--recompute-modules layernorm,mla_up_proj --recomputes selective",
     "software": "--software megatron-bridge@26.06",
     "overlap_a2a": "--overlap-a2a",

@@ -265,7 +265,9 @@ def _layer(
     waits = tensor_waits(operators.names, times, scatter, gathers, parallel)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
-        exchange = exchange_seconds(machine, found, group_of(parallel, "ep"), *exchanged(model, parallel))
+        exchange = parallel.load * exchange_seconds(
+            machine, found, group_of(parallel, "ep"), *exchanged(model, parallel)
+        )
         added = 4 * exchange
         if parallel.overlap_ep:
             pair = expert_pair(operators.names, times, waits, exchange)

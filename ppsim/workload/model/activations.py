@@ -92,7 +92,7 @@ def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> 
         return 0.0 if "mlp" in again else dense * tokens * model.ffn / p.tp
     if "moe" in again:
         return 0.0
-    visits = tokens / p.tp * model.top_k
+    visits = tokens / p.tp * model.top_k * p.load
     routed = inputs if "moe_act" in again else inputs + narrow
     output = 0.0 if p.early_weights else ITEM  # without it the gradients of a token's weights need experts' outputs
     kept = visits * ((output + narrow) * model.expert_hidden + routed * model.expert_ffn)

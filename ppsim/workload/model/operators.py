@@ -317,12 +317,13 @@ def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
 
 
 def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """An MoE layer with balanced experts; an expert is whole, and tensor-parallel ranks have tokens of their own."""
+    """An MoE layer on the busiest rank; an expert is whole, and tensor-parallel ranks have tokens of their own."""
     h, cast = model.hidden, _cast(parallel)
     local = tokens_of(model, parallel) / parallel.tp
     visits = local * model.top_k
     groups = max(model.experts / parallel.ep, 1.0)
-    each, gate = visits / groups, 2 if model.gated else 1
+    received, gate = visits * parallel.load, 2 if model.gated else 1
+    each = received / groups
     _norm(rows, "MLP norm", local * h)
     rows.product("router", local, model.experts, h, unit=WIDE)
     rows.elementwise("routing", 16 * local * model.experts, 8 * local * model.experts, 8)
@@ -331,7 +332,7 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
         rows.product("latent down", local, wide, h, cast=cast)
     rows.elementwise("permute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
     rows.product("experts in", each, model.expert_ffn * gate, wide, groups, cast=cast)
-    _expert_activation(rows, model, visits * model.expert_ffn)
+    _expert_activation(rows, model, received * model.expert_ffn)
     rows.product("experts out", each, wide, model.expert_ffn, groups, cast=cast)
     rows.elementwise("unpermute", 4 * ITEM * visits * wide, 4 * ITEM * visits * wide, 4)
     if wide != h:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from math import inf
 
 from ppsim.base.toml import Refused, one_of, within
 from ppsim.schedules import find
@@ -74,6 +75,7 @@ class Parallel:
         dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or hybridep, once to each
             rank and each node that has some of them.
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
+        expert_load: tokens of the busiest of the ranks that share experts, over their mean.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
     """
 
@@ -110,6 +112,7 @@ class Parallel:
     fused_experts: bool = False
     dispatch: str = "alltoall"
     dispatch_bytes: int = 2
+    expert_load: float = 1.0
     rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
@@ -129,6 +132,8 @@ class Parallel:
                 raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
         if not 0 <= self.offload <= 1:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
+        if not 1 <= self.expert_load < inf:
+            raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     @property
     def gpus(self) -> int:
@@ -139,6 +144,11 @@ class Parallel:
     def pipeline_first(self) -> bool:
         """Whether ranks are numbered along the pipeline before the next replica."""
         return self.rank_order.endswith("dp")
+
+    @property
+    def load(self) -> float:
+        """The busiest rank's tokens over the mean: all of them at most."""
+        return min(self.expert_load, float(self.ep))
 
     @property
     def gbs(self) -> int:

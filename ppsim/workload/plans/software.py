@@ -36,6 +36,7 @@ class Techniques:
     fused_experts: bool | None = None
     dispatch: str | None = None
     dispatch_bytes: int | None = None
+    expert_load: float | None = None
     overlap_a2a: bool | None = None
     overlap_tp: bool | None = None
     overlap_p2p: bool | None = None

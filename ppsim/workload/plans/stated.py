@@ -6,10 +6,11 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
+from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import Gpu
 from ppsim.workload.model.model import Model
-from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, RANK_ORDERS, Parallel
+from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, MOST, RANK_ORDERS, Parallel
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
 from ppsim.workload.plans.software import PRECISIONS, Techniques, Version, apply, read_software, software_of
 
@@ -39,6 +40,7 @@ WORDS = {
     "moment_precision": tuple(PRECISIONS),
     "rank_order": tuple(RANK_ORDERS),
 }
+NUMBERS = {"dispatch_bytes": 2, "expert_load": MOST}
 SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
 # How tables name the modules that Megatron-LM recomputes.
 MODULE_WORDS = {
@@ -108,6 +110,11 @@ def stated(row: Row) -> dict[str, Any]:
             found[name] = text
     if str(row.get("cuda_graphs") or "").strip().lower() == "none":
         found["cuda_graphs"] = "none"
+    for name, most in NUMBERS.items():
+        if str(row.get(name) or "").strip().lower() not in MISSING:
+            if not 1 <= (number := number_of(row, name) or 0.0) <= most:
+                raise Skipped(f"{name} {shorten(repr(row[name]))} is not a number of 1 to {most}")
+            found[name] = number
     if row.get("zero") is not None:
         found["zero"] = count_of(row, "zero", 0)
     text = str(row.get("schedule") or "").lower()

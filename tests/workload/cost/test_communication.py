@@ -207,6 +207,8 @@ def test_experts_exchange_tokens_four_times_and_their_layers_gather_for_attentio
     exchange = exchange_seconds(H100, FULL, Group(8, 1), sent)
     tensor = gather_seconds(H100, FULL, Group(2, 1), whole)
     assert waits_of_a_layer(MIXTRAL, parallel) == pytest.approx(4 * exchange + 5 * tensor)
+    busy = waits_of_a_layer(MIXTRAL, replace(parallel, expert_load=1.25))
+    assert busy == pytest.approx(4 * 1.25 * exchange + 5 * tensor)
     shared = replace(MIXTRAL, shared_ffn=64)
     assert waits_of_a_layer(shared, parallel) == pytest.approx(4 * exchange + 10 * tensor)
     once = exchange_seconds(H100, FULL, Group(8, 1), sent, 2)

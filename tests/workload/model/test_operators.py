@@ -174,6 +174,21 @@ def test_experts_share_their_tokens_and_each_is_whole():
     check(layer_operators(MIXED, replace(PLAIN, ep=4, precision="mxfp8"), Layer(mlp="experts")), wanted | cast)
 
 
+@pytest.mark.parametrize(("load", "ep", "times"), [(1.5, 4, 1.5), (9, 4, 4), (1.5, 1, 1)])
+def test_the_busiest_rank_multiplies_and_keeps_more_tokens_and_routes_its_own(load, ep, times):
+    """No rank has more than all tokens of the ranks that share experts."""
+    p, layer = replace(PLAIN, ep=ep), Layer(mlp="experts")
+    even, busy = (layer_operators(MIXED, parallel, layer) for parallel in (p, replace(p, expert_load=load)))
+    more = np.array([times if name.startswith("experts") else 1 for name in even.names])
+    assert busy.flops == pytest.approx(even.flops * more)
+    assert busy.touched == pytest.approx(even.touched * more)
+    kept = [
+        activations.layer_activations(MIXED, parallel, layer, "none") for parallel in (p, replace(p, expert_load=load))
+    ]
+    visits = L * 3
+    assert kept[1] - kept[0] == pytest.approx((times - 1) * visits * ((2 + 2) * H + (2 * 2 + 2) * 30))
+
+
 def test_clamped_experts_run_eight_kernels_of_two_operands():
     clamped = replace(MIXED, clamped=True, gated=False, shared_ffn=0)
     found = table(layer_operators(clamped, replace(PLAIN, ep=4), Layer(mlp="experts")))

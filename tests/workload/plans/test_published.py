@@ -177,6 +177,15 @@ def test_a_switch_is_on_off_or_not_stated(name):
         stated({name: "perhaps"})
 
 
+@pytest.mark.parametrize(("name", "good"), [("dispatch_bytes", 2), ("expert_load", 1.25)])
+def test_a_number_of_a_technique_is_in_its_range_or_not_stated(name, good):
+    assert [stated({name: value}) for value in (good, str(good))] == [{name: good}] * 2
+    assert [stated({name: value}) for value in (None, "n/a", "")] == [{}] * 3
+    for bad in ("many", 0.5, -1, True, 1e9):
+        with pytest.raises(Skipped, match=f"{name} {bad!r} is not a number of 1 to "):
+            stated({name: bad})
+
+
 def test_a_length_and_a_precision_that_were_chosen_are_named():
     found, _ = against([{**BRIDGE, "seq": None, "precision": None}])
     assert found[0]["chosen"] == "seq, precision: mbs 1, vp 5, precision bf16, seq 8192"
