@@ -122,11 +122,11 @@ def refusal(text: str, devices: int, layers: int | None, mtp: int | None) -> Inp
 
 def test_a_count_that_is_not_the_models_is_refused_with_the_nearest_layout():
     hints = {}
-    for name, layers, mtp in (("more", 5, None), ("fewer", 2, None), ("mtp", None, 2)):
+    for name, layers, mtp in (("more", 5, None), ("many", 9, None), ("fewer", 2, None), ("mtp", None, 2)):
         with pytest.raises(InputError, match=r"rule (layer|mtp)-count") as refused:
             read_layout("Et|tt|L", layers=layers, mtp=mtp)
         hints[name] = refused.value.hint
-    assert hints == {"more": "'Et*3|tt|L'", "fewer": "'Et|t|L'", "mtp": "'Et|tt|mmL'"}
+    assert hints == {"more": "'Et*3|tt|L'", "many": "'Et*5|t*4|L'", "fewer": "'Et|t|L'", "mtp": "'Et|tt|mmL'"}
 
 
 @pytest.mark.parametrize(

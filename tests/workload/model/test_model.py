@@ -23,6 +23,7 @@ from ppsim.workload.model.model import (
     attention_parameters,
     count_parameters,
     flops_per_token,
+    kinds_of,
     layer_parameters,
     library,
     mixer_parameters,
@@ -649,6 +650,12 @@ def test_operators_of_compressed_attention_compute_what_is_counted(mixer):
     wide = layer_activations(model, Parallel(), layer, "none")
     assert wide > layer_activations(replace(model, streams=1), Parallel(), layer, "none")
     assert message_bytes(model, Parallel()) == 4 * message_bytes(replace(model, streams=1), Parallel())
+
+
+def test_a_ratio_for_each_layer_of_deepseek_v4_and_no_more_is_enough(tmp_path):
+    layers = V4["num_hidden_layers"]
+    model = read_changed(tmp_path, **V4 | {"compress_ratios": ([0, 4, 128] * layers)[:layers]})
+    assert [layer.mixer for layer in kinds_of(model)] == (["window", "csa", "hca"] * layers)[:layers]
 
 
 @pytest.mark.parametrize("ratios", [[], [4] * 61, [4, 128] * 10, [4, 16, 128] * 21])

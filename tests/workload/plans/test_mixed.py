@@ -349,6 +349,9 @@ def test_split_by_speed_is_the_least_of_longest_work_and_fill(seed, microbatches
     best = min(seconds(split) for split in splits if (split <= most).all())
     assert seconds(split_by_speed(times, ends, 10, most, parallel)) == pytest.approx(best)
     assert split_by_speed(times, ends, 10, np.array([3, 3, 3]), parallel) is None
+    fewest = split_by_speed(times, ends, 3, most, parallel)  # a layer for each stage
+    assert fewest is not None
+    assert fewest.tolist() == [1, 1, 1]
 
 
 UNEVEN = HEAD + FAST + SLOW.replace("count = 1", "count = 2\ndevices_per_node = 2")

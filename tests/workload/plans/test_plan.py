@@ -351,6 +351,7 @@ def test_megatron_flags_that_only_some_plans_need(changes, flag):
         ({"schedule": "interleaved-overlap", "recompute": "full"}, "hides no all-to-all"),
         ({"offload": 0.5}, "offloads whole modules"),
         ({"schedule": "zb-1p"}, "no schedule zb-1p"),
+        ({"moment_bytes": 2, "zero": 0}, "moments in 16 bits with the distributed optimizer alone"),
     ],
 )
 def test_what_megatron_refuses_is_no_launch_flag(changes, message):
