@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
 import pytest
 
+from ppsim.workload.cost.costs import step_time
 from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.hardware.hardware import read_machine
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import NOISE, published
 from ppsim.workload.plans.published import against, anchors_of, read_table, setup_of
-from tests.benchmarks.fit_efficiency import linearize, read_cases
+from tests.benchmarks.fit_efficiency import Linear, linearize, read_cases
 from tests.benchmarks.left_out import leave_one_out
 
 DATA = Path(__file__).parents[2] / "data" / "published"
@@ -83,6 +88,29 @@ def test_published_runs_of_the_library_are_as_they_are_predicted_now():
     for name in sorted(known)[::16]:
         (now,) = anchors_of([rows[name]])
         assert now.error == pytest.approx(known[name].error, abs=NOISE / 2), name
+
+
+def test_without_runs_mxfp8_is_as_far_below_fp8_as_published_pairs():
+    """Of two numbers 0.15 from 0.5, whose ratio is 0.04 from 0.94: the weighted mean of 0 and log 0.94, by hand."""
+    keys = (("curve", "blackwell", "fp8"), ("curve", "blackwell", "mxfp8"), ("curve", "hopper", "fp8"))
+    alone = Linear(keys, np.log([0.5] * 3), np.zeros(1), np.zeros((1, 3)))
+    fp8, mxfp8, other = alone.solve(np.ones(1))
+    share = (1 / 0.04**2) / (1 / 0.04**2 + 1 / (2 * 0.15**2))
+    assert [mxfp8 - fp8, mxfp8 + fp8, other] == pytest.approx([share * np.log(0.94), 2 * np.log(0.5), np.log(0.5)])
+
+
+def test_mxfp8_takes_longer_than_fp8_as_published_pairs():
+    """405B on 128 B200, 661 and 624 tokens a second; 8B on 8 B200, 30,624 and 29,521 (Megatron-Bridge 25.11)."""
+    for name, parallel, ratio in (
+        ("llama3-405b", Parallel(tp=4, cp=2, pp=8, vp=8, dp=2, microbatches=32), 661 / 624),
+        ("llama3-8b", Parallel(dp=8, mbs=2, microbatches=8), 30624 / 29521),
+    ):
+        plain = replace(parallel, gradient_bytes=2, narrow_weights=True)
+        times = [
+            step_time(read_model(name, 8192), read_machine("dgx-b200"), replace(plain, precision=precision)).seconds
+            for precision in ("mxfp8", "fp8")
+        ]
+        assert times[0] / times[1] == pytest.approx(ratio, abs=0.03)
 
 
 def test_curves_say_what_they_were_fitted_on():
