@@ -32,6 +32,7 @@ from ppsim.workload.model.model import (
     read_model,
 )
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.software import apply, read_software
 from ppsim.workload.plans.task import usable_bytes
 
 # SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a few layers.
@@ -571,6 +572,42 @@ def test_deepseek_v3_fits_as_its_authors_trained_it():
     assert 0.8 < held[1] < 1
     step = step_time(model, machine, recipe)
     assert step.tokens_per_s / recipe.gpus == pytest.approx(14.8e12 / 2.664e6 / 3600, rel=0.15)
+
+
+# Megatron-Bridge, scripts/performance/configs: model, cluster, precision, sizes and microbatches, what is recomputed.
+RECIPES: tuple[tuple[str, str, str, dict[str, int], str], ...] = (
+    ("nemotron-3-super", "gb300-nvl72", "mxfp8", {"dp": 64, "ep": 64, "microbatches": 8}, ""),
+    ("nemotron-3-super", "gb200-nvl72", "mxfp8", {"dp": 64, "ep": 64, "microbatches": 8},
+     "moe_act layernorm core_attn moe"),
+    ("nemotron-3-nano", "gb200-nvl72", "mxfp8", {"dp": 8, "ep": 8, "mbs": 2, "microbatches": 32}, ""),
+    ("nemotron-3-nano", "dgx-h100", "bf16", {"dp": 16, "ep": 8, "microbatches": 64}, "moe layernorm"),
+    ("gpt-oss-120b", "gb300-nvl72", "bf16", {"dp": 64, "ep": 64, "mbs": 4, "microbatches": 5}, ""),
+    ("gpt-oss-120b", "dgx-b200", "bf16", {"dp": 64, "ep": 8, "mbs": 4, "microbatches": 5}, "layernorm moe_act"),
+    ("gpt-oss-120b", "dgx-h100", "bf16", {"pp": 4, "dp": 16, "ep": 8, "microbatches": 80}, "layernorm moe_act"),
+    ("qwen3-235b-a22b", "dgx-b200", "bf16", {"pp": 8, "vp": 4, "dp": 8, "ep": 8, "microbatches": 128}, ""),
+    ("qwen3-235b-a22b", "dgx-h100", "fp8", {"tp": 2, "pp": 8, "vp": 4, "dp": 16, "ep": 32, "microbatches": 512}, ""),
+    ("qwen3-30b-a3b", "gb300-nvl72", "mxfp8", {"dp": 8, "ep": 8, "mbs": 8, "microbatches": 8}, ""),
+    ("deepseek-v3", "gb300-nvl72", "fp8", {"pp": 2, "vp": 8, "dp": 128, "ep": 32, "mbs": 2, "microbatches": 16},
+     "mla_up_proj"),
+    ("deepseek-v3", "gb200-nvl72", "bf16", {"pp": 4, "vp": 4, "dp": 64, "ep": 64, "microbatches": 64}, "mla_up_proj"),
+    ("deepseek-v3", "dgx-h100", "fp8", {"tp": 2, "pp": 8, "vp": 4, "dp": 64, "ep": 64, "microbatches": 256},
+     "mla_up_proj mlp"),
+    ("llama3-405b", "gb200-nvl72", "nvfp4", {"tp": 4, "pp": 16, "vp": 8, "dp": 4, "microbatches": 384}, ""),
+    ("llama3-70b", "gb300-nvl72", "nvfp4", {"pp": 4, "vp": 5, "dp": 16, "microbatches": 16}, ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cluster", "precision", "sizes", "again"), RECIPES)
+def test_public_recipes_fit(name, cluster, precision, sizes, again):
+    """As their authors run them; what they run again is needed, or nearly so."""
+    machine, model = read_machine(cluster), read_model(name)
+    said = read_software("megatron-bridge@26.06").techniques(machine.gpu, precision, model)
+    recipe = apply(Parallel(**sizes), said | {"precision": precision, "recompute": "selective" if again else "none"})
+    recipe = replace(recipe, modules=tuple(again.split()))
+    assert device_memory(model, recipe).total.max() <= usable_bytes(machine)
+    if again:
+        plain = device_memory(model, replace(recipe, recompute="none")).total.max()
+        assert 0.7 * usable_bytes(machine) < plain < 1.1 * usable_bytes(machine)
 
 
 @pytest.mark.parametrize(("gated", "wide"), [(False, 2), (True, 3)])
