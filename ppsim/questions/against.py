@@ -20,19 +20,20 @@ from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby
+    from ppsim.workload.plans.rows import Own
 
 LEFT = ("layout", "change")  # columns of words
 
 
-def compare_runs(request: Any, table: str, runs: Nearby) -> Against:
+def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
     """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is wrong)."""
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table
 
     published = read_table(table)
-    rows, summary = against(published, runs)
+    rows, summary = against(published, runs, own)
     if request.improve:
-        better = _improve(request, published, rows)
+        better = _improve(request, published, rows, own)
         rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
         summary = {**summary, **_sum_up(rows)}
     return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
@@ -119,19 +120,20 @@ class Against(Answer[Any]):
         return text
 
 
-def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, share_searches
 
     keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
     groups = share_searches(
-        (key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")
+        ((key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")),
+        own,
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
-    kept_for, waits = ["improve", *published], request.shows_progress
+    kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
     with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores()) as run:
-        for _, answers in run(improve, groups):
+        for _, answers in run(partial(improve, own=own), groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")
     return [found.get(key, {}) for key in keys]

@@ -20,7 +20,7 @@ DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 PLANNED = (
-    *("model", "cluster", "gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
+    *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
     *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
 )
 TIMED = ("tf", "ti", "tw", "t_beside", "message")

@@ -39,6 +39,7 @@ from ppsim.schedules import find
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.plans.nearby import Nearby
+    from ppsim.workload.plans.rows import Own
     from ppsim.workload.plans.task import Found, Task
 
 FEW = 64  # candidates of a round that new processes would not run sooner
@@ -109,7 +110,10 @@ class PlanRequest(Request):
         help="Correct by runs that you measured: rows as --against takes them, or a profile of ppsim calibrate.",
     )
     against: str | None = option(
-        "--against", type=click.Path(), metavar="TABLE", help="Predict published runs of a JSON table instead."
+        "--against",
+        type=click.Path(),
+        metavar="TABLE",
+        help="Predict runs of a JSON table instead; they may be of --model and --cluster too.",
     )
     improve: bool = flag(
         "--improve", help="With --against: plan each run anew, and say what that would change.", door=VALUE
@@ -166,13 +170,27 @@ def answer(request: PlanRequest) -> Plans | Against:
         return _plan(request)
     if profiles := [name for name in request.anchor if _is_profile(name)]:
         raise InputError(f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json")
-    return compare_runs(request, request.against, _runs(request.anchor))
+    own = _own(request)
+    return compare_runs(request, request.against, _runs(request.anchor, own), own)
+
+
+def _own(request: PlanRequest) -> Own:
+    """Return the model and the cluster that rows of a table may name, where they are given."""
+    from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.model.model import read_model
+    from ppsim.workload.plans.rows import own_of
+
+    model, cluster = request.model, request.cluster
+    return own_of((model, read_model(model)) if model else None, (cluster, read_machine(cluster)) if cluster else None)
 
 
 def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
+    from ppsim.workload.plans.rows import own_of
+
     task = make_task(request)
-    runs = _runs(request.anchor, task.machine)
+    own = own_of((request.model or "", task.model), (request.cluster or "", task.machine))
+    runs = _runs(request.anchor, own)
     found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
@@ -184,7 +202,7 @@ def _is_profile(anchor: str) -> bool:
     return anchor.lower().endswith(".toml")
 
 
-def _runs(anchors: Sequence[str], machine: Machine | None = None) -> Nearby:
+def _runs(anchors: Sequence[str], own: Own) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
 
     Where a profile takes the place of the curve, by which published runs were predicted, the user's anchors alone.
@@ -196,12 +214,12 @@ def _runs(anchors: Sequence[str], machine: Machine | None = None) -> Nearby:
     from ppsim.workload.plans.published import anchors_of
     from ppsim.workload.plans.rows import read_table
 
-    measured = machine if machine and machine.measured else None
+    measured = own.machine and own.machine.measured
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
-    own = [run for name in tables for run in anchors_of(read_table(name), measured, name)]
-    return Nearby(() if measured else published().runs, tuple(own))
+    given = [run for name in tables for run in anchors_of(read_table(name), own, name)]
+    return Nearby(() if measured else published().runs, tuple(given))
 
 
 def make_task(request: PlanRequest) -> Task:

@@ -342,7 +342,7 @@ NEEDS = (
     Need(
         PLANNED,
         lambda g: not g["against"],
-        "--against takes models, clusters and sizes from its table, so {options} has no effect",
+        "--against takes sizes from its table, so {options} has no effect",
         "leave it out",
         ("plan",),
     ),

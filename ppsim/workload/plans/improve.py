@@ -14,7 +14,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.published import predict
 from ppsim.workload.plans.row_numbers import Skipped
-from ppsim.workload.plans.rows import setup_of
+from ppsim.workload.plans.rows import NONE, Own, setup_of
 from ppsim.workload.plans.search import search
 from ppsim.workload.plans.space import SCHEDULES, Axes
 from ppsim.workload.plans.task import Found, Row, Task, usable_bytes
@@ -40,13 +40,13 @@ class Question:
     held: float
 
 
-def question_of(published: Mapping[str, Any]) -> Question:
+def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
     """Turn a published run into a search on its own GPUs and batch, with everything that the run's software does.
 
     Raises:
         Skipped: the row cannot be predicted; and what ``predict`` raises.
     """
-    setup = setup_of(dict(published))
+    setup = setup_of(dict(published), own)
     parallel, step = predict(setup)
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
     base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
@@ -56,7 +56,7 @@ def question_of(published: Mapping[str, Any]) -> Question:
     return Question(task, parallel, step.seconds, held)
 
 
-def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]], own: Own = NONE) -> dict[str, dict[str, Any]]:
     """Group rows that the same search answers: each group by the keys of its rows, joined.
 
     Rows that cannot be predicted are left out.
@@ -64,19 +64,19 @@ def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[s
     groups: dict[Task, dict[str, Any]] = {}
     for key, row in published:
         try:
-            groups.setdefault(question_of(row).task, {})[key] = row
+            groups.setdefault(question_of(row, own).task, {})[key] = row
         except (Skipped, PpsimError, Refused):
             continue
     return {" + ".join(group): group for group in groups.values()}
 
 
-def improve(group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def improve(group: Mapping[str, Mapping[str, Any]], own: Own = NONE) -> dict[str, Any]:
     """Plan published runs that share a search anew.
 
     Returns:
         For each key the plan's step and what it changes.
     """
-    questions = {key: question_of(row) for key, row in group.items()}
+    questions = {key: question_of(row, own) for key, row in group.items()}
     first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
     found = Found()
     with open_workers() as workers:

@@ -13,11 +13,10 @@ from ppsim.base.toml import Refused
 from ppsim.errors import InputError, PpsimError
 from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
-from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of, terms_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
-from ppsim.workload.plans.rows import Setup, measured_peak, measured_step, read_table, setup_of
+from ppsim.workload.plans.rows import NONE, Own, Setup, measured_peak, measured_step, read_table, setup_of
 
 GIB = 2.0**30
 FAR = 100.0  # times that a measured step is above or below the prediction where one of the two is of something else
@@ -46,25 +45,26 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
     return best
 
 
-def anchors_of(rows: Iterable[Row], machine: Machine | None = None, where: str = "rows") -> tuple[Measured, ...]:
+def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tuple[Measured, ...]:
     """Turn measured rows into runs by which others are corrected.
 
     Args:
         rows: as of a table.
-        machine: whose measured op times count for rows on its GPU too.
+        own: what they may name beside the library; its cluster's measured op times count for rows on its GPU too.
         where: what the table is called in errors.
 
     Raises:
         InputError: none of them has a step and can be predicted, or one's step is far from any that could be.
     """
-    found = []
+    found, why = [], "no row says how long a step took"
     for number, row in enumerate(rows):
         try:
-            setup = setup_of(row)
-            if machine and setup.machine.gpu == machine.gpu:
-                setup = replace(setup, machine=replace(setup.machine, measured=machine.measured))
+            setup = setup_of(row, own)
+            if own.machine and setup.machine.gpu == own.machine.gpu:
+                setup = replace(setup, machine=replace(setup.machine, measured=own.machine.measured))
             parallel, step, costs = _predict(setup)
-        except (Skipped, PpsimError, Refused):
+        except (Skipped, PpsimError, Refused) as error:
+            why = str(error)
             continue
         if setup.measured:
             setting = _setting(setup, parallel, step, costs)
@@ -76,7 +76,7 @@ def anchors_of(rows: Iterable[Row], machine: Machine | None = None, where: str =
             found.append(Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds)))
     if not found:
         raise InputError(
-            f"{where}: no anchor has a measured step and can be predicted", "rows as plan --against takes them"
+            f"{where}: no anchor has a measured step and can be predicted: {why}", "rows as plan --against takes them"
         )
     return tuple(found)
 
@@ -85,29 +85,32 @@ def _setting(setup: Setup, parallel: Parallel, step: Step, costs: StageCosts) ->
     return setting_of(setup.model, setup.machine.gpu, parallel, setup.software, terms_of(costs, step))
 
 
-def against(rows: list[Row], runs: Nearby | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def against(
+    rows: list[Row], runs: Nearby | None = None, own: Own = NONE
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Predict every row of a table beside its measurement; a row that cannot be predicted has a ``reason`` instead.
 
     Args:
         rows: the table.
         runs: measured runs that correct predictions, each row's own left out; the library's without them.
+        own: what rows may name beside the library.
 
     Returns:
         The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and ``measured_step_s``, and the summary
         of their errors.
     """
-    results = list(_predict_rows(rows, runs or published()))
+    results = list(_predict_rows(rows, runs or published(), own))
     return results, summarise(results)
 
 
-def _predict_rows(rows: list[Row], runs: Nearby) -> Iterator[dict[str, Any]]:
+def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
         result["predicted_step_s"] = None
         result["measured_step_s"] = None
         try:
-            setup = setup_of(row)
+            setup = setup_of(row, own)
             parallel, step, costs = _predict(setup)
         except (Skipped, PpsimError, Refused) as error:
             yield {**result, "reason": str(error)}

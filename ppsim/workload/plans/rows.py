@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ppsim.base.source import read_text
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
 from ppsim.schedules import find
-from ppsim.workload.hardware.hardware import Machine, read_machine
+from ppsim.workload.hardware.hardware import Machine, gpus, read_machine
 from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
@@ -73,6 +74,39 @@ USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
 
 
 @dataclass(frozen=True)
+class Own:
+    """What rows may name beside the library: the model and the cluster that their reader gave.
+
+    Attributes:
+        model: what rows without a model are of, and those that name it.
+        machine: what rows without a GPU and a cluster are of, and those that name it.
+        names: of both, in small letters, as they were given and as they call themselves.
+    """
+
+    model: Model | None = None
+    machine: Machine | None = None
+    names: frozenset[str] = frozenset()
+
+
+NONE = Own()
+
+
+def own_of(model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None) -> Own:
+    """Return what rows may name, of a model and of a cluster: how each was given, and what it is.
+
+    A cluster of several kinds of nodes is none that a row's sizes describe.
+    """
+    cluster = None if cluster and cluster[1].kinds else cluster
+    names = {
+        name
+        for given in (model, cluster)
+        if given
+        for name in (given[0], Path(given[0]).name, Path(given[0]).stem, given[1].name)
+    }
+    return Own(model and model[1], cluster and cluster[1], frozenset(name.lower() for name in names if name))
+
+
+@dataclass(frozen=True)
 class Setup:
     """What a row says, as the cost model takes it.
 
@@ -111,15 +145,19 @@ def read_table(path: str) -> list[Row]:
     return rows
 
 
-def setup_of(row: Row) -> Setup:
+def setup_of(row: Row, own: Own = NONE) -> Setup:
     """Turn a row into a model, a machine and a layout.
+
+    Args:
+        row: of a table.
+        own: what it may name beside the library.
 
     Raises:
         Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
     """
     if not isinstance(row, dict):
         raise Skipped("the row is no object")
-    model, machine = _model(row), _machine(row)
+    model, machine = _model(row, own), _machine(row, own)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
     replicas = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
@@ -166,17 +204,18 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
     )
 
 
-def _model(row: Row) -> Model:
+def _model(row: Row, own: Own) -> Model:
     shape = row.get("architecture") or {}
     if not isinstance(shape, dict):
         shape = {}
     seq = count_of(row, "seq", 0)
     name = str(row.get("model") or "").strip()
-    known = _known_name(name)
-    if known:
+    if own.model and (name.lower() in own.names or not (name or shape)):
+        model = own.model
+    elif known := _known_name(name):
         model = read_model(known)
     elif shape.get("moe") or not {"layers", "hidden", "heads"} <= shape.keys():
-        raise Skipped(f"no model {name!r} in the library, and the row does not describe it")
+        raise Skipped(f"no model {name!r} in the library, and the row does not describe it; --model FILE gives yours")
     else:
         gated = bool(shape.get("kv"))
         model = Model(
@@ -217,15 +256,19 @@ def _known_name(name: str) -> str:
     return ""
 
 
-def _machine(row: Row) -> Machine:
-    gpu = str(row.get("gpu") or "").lower()
-    if row.get("cluster"):
+def _machine(row: Row, own: Own) -> Machine:
+    gpu, cluster = (str(row.get(key) or "").strip().lower() for key in ("gpu", "cluster"))
+    if own.machine and (cluster in own.names or not (cluster or gpu)):
+        return own.machine
+    if cluster:
         return read_machine(str(row["cluster"]))
+    if own.machine and gpu == own.machine.gpu.name.lower() and gpu not in gpus():
+        return own.machine
     for word, name in CLUSTERS:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
-    raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}")
+    raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours")
 
 
 def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:

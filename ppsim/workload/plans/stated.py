@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 from ppsim.base.text import shorten
@@ -41,6 +42,7 @@ WORDS = {
     "rank_order": tuple(RANK_ORDERS),
 }
 NUMBERS = {"dispatch_bytes": 2, "expert_load": MOST}
+TECHNIQUES = tuple(f.name for f in fields(Techniques))
 SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
 # How tables name the modules that Megatron-LM recomputes.
 MODULE_WORDS = {
@@ -161,8 +163,10 @@ def _precision(row: Row) -> str:
 
 
 def unread(row: Row) -> list[str]:
-    """Name the fields of a row whose words are not known, and for which the software's usual is taken."""
-    found = [] if _precision(row) or not row.get("precision") else ["precision"]
+    """Name fields of a row whose words are not known, and keys that are nearly a technique's: the usual is taken."""
+    close = {key: get_close_matches(key[:40], TECHNIQUES, 1, cutoff=0.8) for key in sorted(row.keys() - {*TECHNIQUES})}
+    found = [f"{shorten(key, 40)} ({near[0]}?)" for key, near in close.items() if near]
+    found += [] if _precision(row) or not row.get("precision") else ["precision"]
     text = str(row.get("recompute") or "").lower()
     if text and text not in MISSING and not _recompute(row):
         found.append("recompute")

@@ -104,3 +104,35 @@ def test_profiles_that_say_nothing_of_a_plan_are_refused(tmp_path, words):
     cut = tmp_path / "cut.toml"
     cut.write_text(file.read_text()[:300])
     assert "is not whole" in str(refused(*words, *SIZES, "--anchor", str(cut)))
+
+
+RUN = {"id": "ours", "software": "megatron-lm", "gpus": 2, "dp": 2, "tp": 1, "pp": 1, "gbs": 8, "mbs": 1, "zero": 1}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{}, {"model": "tiny", "gpu": "cpu"}, {"model": "Model.toml", "cluster": "cluster"}, {"model": " model "}],
+)
+def test_rows_may_name_the_model_and_the_cluster_that_are_given(tmp_path, words, named):
+    """By what they call themselves, or their files; rows that name none are of them."""
+    table = tmp_path / "rows.json"
+    table.write_text(json.dumps([{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 1.0}]))
+    own = words[1:5]
+    (row,) = json.loads(invoke("plan", "--against", str(table), *own, "--json").stdout)["rows"]
+    (plan,) = json.loads(invoke(*words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--json").stdout)["plans"]
+    modelled = row["modelled_step_s"]
+    assert modelled == pytest.approx(sum(plan["terms"].values()))
+    table.write_text(json.dumps([{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 2 * modelled}]))
+    told = invoke(*words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--anchor", str(table)).stdout
+    assert "1 anchor of megatron-lm on cpu: step x 1." in told or "step x 2" in told
+
+
+def test_rows_that_name_no_model_or_cluster_say_what_gives_one(tmp_path, words):
+    table = tmp_path / "rows.json"
+    for named, lacks in (({"gpu": "H100"}, "--model FILE"), ({"model": "llama3-8b", "gpu": "cpu"}, "--cluster FILE")):
+        table.write_text(json.dumps([{**RUN, **named, "step_s": 1.0}]))
+        assert lacks in invoke("plan", "--against", str(table)).stdout
+    other = {**RUN, "model": "another", "gpu": "cpu", "step_s": 1.0}
+    table.write_text(json.dumps([other]))
+    refused = invoke(*words, "--anchor", str(table)).exception
+    assert "no model 'another' in the library" in str(refused)

@@ -16,7 +16,7 @@ from ppsim.workload.plans.improve import improve, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import _choices
-from ppsim.workload.plans.stated import SWITCHES, stated
+from ppsim.workload.plans.stated import SWITCHES, stated, unread
 from tests.benchmarks.measurements import BLOCKS, parts_of, read
 from tests.commands import ROOT, invoke
 
@@ -184,6 +184,15 @@ def test_a_number_of_a_technique_is_in_its_range_or_not_stated(name, good):
     for bad in ("many", 0.5, -1, True, 1e9):
         with pytest.raises(Skipped, match=f"{name} {bad!r} is not a number of 1 to "):
             stated({name: bad})
+
+
+def test_keys_that_are_nearly_a_techniques_are_named_with_it():
+    """And of the published tables none is: their other keys are words of their own."""
+    keys = {"cuda_graph": "none", "overlap-tp": True, "Recomputes": "full", "note": "", "memory_GiB": 3}
+    assert unread(keys) == ["Recomputes (recompute?)", "cuda_graph (cuda_graphs?)", "overlap-tp (overlap_tp?)"]
+    assert "cuda_graph (cuda_graphs?)" in setup_of({**BRIDGE, "cuda_graph": "none"}).chosen
+    tables = (ROOT / "tests/data/published").glob("*.json.gz")
+    assert not any("?)" in name for table in tables for row in read_table(str(table)) for name in unread(row))
 
 
 def test_a_length_and_a_precision_that_were_chosen_are_named():
