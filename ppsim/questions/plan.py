@@ -29,7 +29,7 @@ from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, chosen, named, places, plan_page_of
 from ppsim.questions.plan_measured import Told, correct_plans
-from ppsim.questions.plan_space import SpaceOptions, make_axes, use_profile_of
+from ppsim.questions.plan_space import ANY, Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.words import counted
@@ -245,7 +245,7 @@ def make_task(request: PlanRequest) -> Task:
             raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, machine, space, base, *_able(request))
+    axes = make_axes(model, machine, space, base, _able(request))
     profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError("several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile")
@@ -255,16 +255,16 @@ def make_task(request: PlanRequest) -> Task:
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
 
 
-def _able(request: PlanRequest) -> tuple[tuple[str, ...], str]:
-    """Return the schedules that the software has that the plan is for, and its name; none where any will do."""
+def _able(request: PlanRequest) -> Able:
+    """Return what the software has that the plan is for."""
     from ppsim.workload.plans.flags import RUNNABLE
 
     if request.flags:
-        return RUNNABLE[request.flags], request.flags
+        return Able(request.flags, RUNNABLE[request.flags])
     if request.runs.software is None or request.any_schedule:
-        return (), ""
+        return ANY
     software = request.runs.version.software
-    return software.runs, software.name
+    return Able(software.name, software.runs, software.divides, software.shards)
 
 
 def _search(task: Task, request: PlanRequest) -> Found:

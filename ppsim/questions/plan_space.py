@@ -74,13 +74,29 @@ class SpaceOptions:
     )
 
 
-def make_axes(
-    model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Sequence[str] = (), who: str = ""
-) -> Axes:
-    """Make the axes of a search from options; ``able`` are the schedules that the software ``who`` has, empty for all.
+@dataclass(frozen=True)
+class Able:
+    """What software has, for plans of it: any schedule without ``schedules``."""
+
+    who: str = ""
+    schedules: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ("tp", "cp", "ep", "pp")
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+
+    def runs(self, schedule: str) -> bool:
+        """Whether it has a schedule."""
+        return not self.schedules or schedule in self.schedules
+
+
+ANY = Able()
+KINDS = {"tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline"}
+
+
+def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Able = ANY) -> Axes:
+    """Make the axes of a search from options, of what software is able to.
 
     Raises:
-        InputError: an unknown name, or none of the software's schedules.
+        InputError: an unknown name, or what the software does not have.
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
@@ -90,10 +106,18 @@ def make_axes(
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
         for name in ("tp", "cp", "ep", "pp", "dp", "vp", "mbs")
     }
-    known = tuple(name for name in SCHEDULES if name in able or not able)
+    for name in KINDS.keys() - {*able.groups}:
+        if max(sizes[name] or (1,)) > 1:
+            raise InputError(f"{able.who} has no {KINDS[name]} parallelism", f"--{name} 1, or --any")
+        sizes[name] = (1,)
+    zero = _within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None if 3 in able.zero else (1,)
+    if lacks := set(zero or ()) - {*able.zero}:
+        raise InputError(f"{able.who} has no ZeRO-{min(lacks)}", f"--zero {','.join(map(str, able.zero))}, or --any")
+    known = tuple(name for name in SCHEDULES if able.runs(name))
     named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known
-    if able and not set(named) & set(able):
-        raise InputError(f"{who} has no schedule {' or '.join(named)}", f"of {','.join(able)}, or --any")
+    if able.schedules and not set(named) & set(able.schedules):
+        has = ",".join(able.schedules)
+        raise InputError(f"{able.who} has no schedule {' or '.join(named)}", f"of {has}, or --any")
     if space.recompute_modules:
         base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
     elif base.kernels == "fused" and model.experts:  # attention has no scores to free; of dense layers norms are little
@@ -103,9 +127,9 @@ def make_axes(
         schedules=tuple(dict.fromkeys(named)),
         recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
         layouts=_chosen("layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS),
-        zero=_within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None,
+        zero=zero,
         offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
-        fitted=() if space.schedules else tuple(name for name in FITTED if name in able or not able),
+        fitted=() if space.schedules else tuple(name for name in FITTED if able.runs(name)),
         base=base,
         joints=tuple(accumulate(kind.gpus for kind in machine.kinds))[:-1],
     )

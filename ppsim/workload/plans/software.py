@@ -101,9 +101,11 @@ class Software:
         source: where its file's statements are from.
         words: how tables of runs name it, in small letters.
         on: the software that it is built on, and whose rules it has first.
-        schedules: of the registry, that it runs; empty for those of the software it is built on.
-        rank_orders: in which orders it numbers ranks; empty as what it is built on.
-        flags: how its launch flags are written: megatron or torchtitan; empty as what it is built on.
+        schedules: of the registry, that it runs; empty here and below as what it is built on.
+        rank_orders: in which orders it numbers ranks.
+        flags: how its launch flags are written: megatron or torchtitan.
+        groups: of ranks that it has beside replicas, of tp, cp, ep and pp.
+        zero_stages: of ZeRO that it has.
         rule: what it does.
     """
 
@@ -114,6 +116,8 @@ class Software:
     schedules: tuple[str, ...] = ()
     rank_orders: tuple[str, ...] = ()
     flags: str = ""
+    groups: tuple[str, ...] = ()
+    zero_stages: tuple[int, ...] = ()
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
@@ -134,17 +138,30 @@ class Software:
     @property
     def runs(self) -> tuple[str, ...]:
         """The schedules that it runs."""
-        return next((found.schedules for found in reversed(self.below) if found.schedules), ())
+        return self._own("schedules", ())
 
     @property
     def launched_by(self) -> str:
         """How its launch flags are written: megatron, torchtitan, or empty where no writer knows."""
-        return next((found.flags for found in reversed(self.below) if found.flags), "")
+        return self._own("flags", "")
 
     @property
     def numbers_ranks(self) -> tuple[str, ...]:
         """The orders in which it numbers ranks."""
-        return next((found.rank_orders for found in reversed(self.below) if found.rank_orders), ())
+        return self._own("rank_orders", ())
+
+    @property
+    def divides(self) -> tuple[str, ...]:
+        """The groups of ranks that it has, of tp, cp, ep and pp."""
+        return self._own("groups", ("tp", "cp", "ep", "pp"))
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The stages of ZeRO that it has."""
+        return self._own("zero_stages", (0, 1, 2, 3))
+
+    def _own(self, name: str, otherwise: Any) -> Any:
+        return next((value for found in reversed(self.below) if (value := getattr(found, name))), otherwise)
 
 
 @dataclass(frozen=True)

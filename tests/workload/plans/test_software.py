@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.questions.plan_space import SpaceOptions, make_axes
+from ppsim.questions.plan_space import Able, SpaceOptions, make_axes
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.model.model import read_model
@@ -29,7 +29,9 @@ def test_each_software_says_what_it_runs_and_where_that_is_from(name):
     assert software.runs
     assert {"tp-cp-ep-dp-pp"} <= set(software.numbers_ranks) <= set(RANK_ORDERS.values())
     assert all(find(schedule).name == schedule for schedule in software.runs)
+    assert set(software.divides) <= {"tp", "cp", "ep", "pp"}
     said = read_software(name).techniques(H100, "bf16")
+    assert said["zero"] in software.shards
     assert {"kernels", "flash", "dispatch", "cuda_graphs", "gradient_precision", "overlap_dp", "zero"} <= said.keys()
     apply(Parallel(), said)
 
@@ -134,6 +136,29 @@ def test_plans_have_the_schedules_of_the_software_unless_any_will_do():
     assert "megatron-lm has no schedule dualpipe-v" in str(refused.exception)
     asked = (*PLAN, "--software", "megatron-lm", "--schedules", "dualpipe-v", "--any", "--quiet")
     assert invoke(*asked).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("llm-foundry", ("--cp", "1,2"), "llm-foundry has no context parallelism"),
+        ("llm-foundry", ("--pp", "2"), "llm-foundry has no pipeline parallelism"),
+        ("nanotron", ("--zero", "1,3"), "nanotron has no ZeRO-3"),
+    ],
+)
+def test_plans_have_the_groups_and_the_zero_of_the_software_unless_any_will_do(name, words, message):
+    eight = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--mbs", "1")
+    few = (*eight, "--recomputes", "none", "--vp", "1", "--layouts", "even", "--schedules", "1f1b", "-q")
+    assert str(invoke(*few, "--software", name, *words).exception) == message
+    assert invoke(*few, "--software", name, *words, "--any").exit_code == 0
+
+
+def test_what_software_does_not_have_is_left_out_where_nobody_asks_for_it():
+    parts = read_model("llama3-8b"), read_machine("dgx-h100"), SpaceOptions(tp=[2, 4]), Parallel()
+    axes = make_axes(*parts, Able("x", groups=("tp", "pp"), zero=(0, 1)))
+    assert (axes.tp, axes.cp, axes.ep, axes.pp, axes.zero) == ((2, 4), (1,), (1,), None, (1,))
+    free = make_axes(*parts)
+    assert (free.tp, free.cp, free.ep, free.pp, free.zero) == ((2, 4), None, None, None, None)
 
 
 @pytest.mark.parametrize("on", ["x", "mine"])
