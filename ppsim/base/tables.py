@@ -83,8 +83,8 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     return b"".join([dump_json(header, end=b"\n"), *lines])
 
 
-def read_table(path: str) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file.
+def read_table(path: str, hint: str = "give the name of a new file") -> list[dict[str, Any]]:
+    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file; ``hint`` is of errors.
 
     Raises:
         InputError: the file cannot be read.
@@ -102,7 +102,7 @@ def read_table(path: str) -> list[dict[str, Any]]:
 
         kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
     except (csv.Error, ValueError, OSError) as error:
-        raise InputError(f"cannot read the table '{path}': {error}", "give the name of a new file") from error
+        raise InputError(f"cannot read the table '{path}': {error}", hint) from error
     return kept
 
 

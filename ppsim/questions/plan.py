@@ -113,7 +113,7 @@ class PlanRequest(Request):
         "--against",
         type=click.Path(),
         metavar="TABLE",
-        help="Predict runs of a JSON table instead; they may be of --model and --cluster too.",
+        help="Predict runs of a table instead (json, csv, parquet); they may be of --model and --cluster too.",
     )
     improve: bool = flag(
         "--improve", help="With --against: plan each run anew, and say what that would change.", door=VALUE

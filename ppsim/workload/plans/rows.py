@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ppsim.base import tables
 from ppsim.base.source import read_text
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
@@ -132,12 +133,18 @@ class Setup:
 
 
 def read_table(path: str) -> list[Row]:
-    """Read the rows of a table of published runs: JSON with ``rows``, or a list of them.
+    """Read the rows of a table of runs: CSV, Parquet, or JSON, a list of them or an object with ``rows``.
+
+    An empty cell says nothing.
 
     Raises:
-        InputError: the file is not JSON or has no rows.
+        InputError: the file cannot be read or has no rows.
+        MissingDependency: pyarrow, which Parquet needs, is not installed.
     """
-    hint = 'a JSON file with "rows" of published runs'
+    hint = 'CSV, or JSON with "rows", of published runs'
+    if Path(path).suffix.lower() in (".csv", ".parquet"):
+        cells = tables.read_table(path, hint)
+        return [{key: 0 if cell == "0" else cell for key, cell in row.items() if key and cell != ""} for row in cells]
     data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{path}'", hint)
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list) or (rows and not any(isinstance(row, dict) for row in rows)):

@@ -21,6 +21,7 @@ import pytest
 from pyarrow import parquet
 
 from ppsim.base.results import Results
+from ppsim.base.tables import save_table
 from ppsim.base.toml import read as read_toml
 from ppsim.core.costs import costs_for
 from ppsim.engine.detailed.cluster import network
@@ -117,6 +118,8 @@ USES: dict[str, Callable[[str], object]] = {
     ".software.toml": lambda path: Version(read_toml(path, Software, SOFTWARE)).techniques(None),
     ".anchors.json": lambda path: anchors_of(read_table(path)),
     ".against.json": lambda path: against(read_table(path)),
+    ".against.csv": lambda path: against(read_table(path)),
+    ".against.parquet": lambda path: against(read_table(path)),
     ".otel.json": tell,
 }
 
@@ -165,6 +168,9 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     found[".segments.toml"] = [(ROOT / "gallery" / "segments.toml").read_bytes()]
     found[".software.toml"] = [(library / "software" / f"{name}.toml").read_bytes() for name in ("nemo", "torchtitan")]
     found[".anchors.json"] = found[".against.json"] = [json.dumps(ANCHORS).encode()]
+    for suffix in (".csv", ".parquet"):
+        save_table(ANCHORS, str(folder / f"anchors{suffix}"))
+        found[f".against{suffix}"] = [(folder / f"anchors{suffix}").read_bytes()]
     found[".otel.json"] = [exported(timeline).encode(), exported(timeline, steps=1).splitlines()[0].encode()]
     return found
 

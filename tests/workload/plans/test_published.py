@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ppsim.base.tables import save_table
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
@@ -184,6 +185,25 @@ def test_a_number_of_a_technique_is_in_its_range_or_not_stated(name, good):
     for bad in ("many", 0.5, -1, True, 1e9):
         with pytest.raises(Skipped, match=f"{name} {bad!r} is not a number of 1 to "):
             stated({name: bad})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_of_cells_says_what_one_of_json_does(tmp_path, suffix):
+    """Texts of a spreadsheet, in which empty cells say nothing and 0 is none."""
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    row = {key: value for key, value in BRIDGE.items() if not isinstance(value, dict | list)}
+    rows: list[Row] = [
+        row | {"fsdp": 0, "cuda_graphs": None, "ep": 1},
+        {**row, "id": "two", "gbs": "1,024", "note": "=1+1"},
+    ]
+    file = tmp_path / f"runs{suffix}"
+    save_table([{**each, "gbs": str(each["gbs"])} for each in rows], str(file))
+    assert against(read_table(str(file)))[0] == against(rows)[0]
+    (tmp_path / "cut.csv").write_bytes(b"id\n\xff")
+    with pytest.raises(InputError, match="cannot read the table") as refused:
+        read_table(str(tmp_path / "cut.csv"))
+    assert "published runs" in refused.value.hint
 
 
 def test_keys_that_are_nearly_a_techniques_are_named_with_it():
