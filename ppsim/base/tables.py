@@ -101,7 +101,7 @@ def read_table(path: str, hint: str = "give the name of a new file") -> list[dic
         from pyarrow import BufferReader, parquet
 
         kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
-    except (csv.Error, ValueError, OSError) as error:
+    except (csv.Error, ValueError, OSError, NotImplementedError) as error:
         raise InputError(f"cannot read the table '{path}': {error}", hint) from error
     return kept
 

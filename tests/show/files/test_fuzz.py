@@ -13,6 +13,7 @@ import string
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -263,11 +264,11 @@ def change_key(original: bytes, chance: random.Random) -> bytes:
         elif kind == 1 and isinstance(holder, dict):
             holder[chance.choice((f"{key}s", key.upper(), ""))] = holder.pop(key)
         elif kind == 2 and isinstance(holder, list):
-            holder.insert(key, holder[chance.randrange(len(holder))])
+            holder.insert(key, deepcopy(holder[chance.randrange(len(holder))]))
         elif kind == 3:
             holder[key] = chance.choice([str(holder[key]), [holder[key]]])
         else:
-            holder[key] = chance.choice(RETYPED)
+            holder[key] = deepcopy(chance.choice(RETYPED))
     return json.dumps(data).encode()
 
 
