@@ -15,7 +15,7 @@ replay      the run's own op times in each repetition: the error left is the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -203,5 +203,6 @@ def match_sides(lowered: Lowered) -> tuple[NDArray[np.int64], NDArray[np.int32],
 
 def site_of(settings: Mapping[str, Any]) -> Site:
     """Read the machine from a record's settings."""
-    link, asleep = Link(**settings["link"]), settings.get("ops") == "timed"
+    link = Link(**{each.name: settings["link"][each.name] for each in fields(Link) if each.name in settings["link"]})
+    asleep = settings.get("ops") == "timed"
     return Site(link, int(settings["message_bytes"]), int(settings.get("cores", 0)), asleep)

@@ -23,6 +23,7 @@ from pyarrow import parquet
 
 from ppsim.base.results import Results
 from ppsim.base.tables import save_table
+from ppsim.base.toml import Refused
 from ppsim.base.toml import read as read_toml
 from ppsim.core.costs import costs_for
 from ppsim.engine.detailed.cluster import network
@@ -87,7 +88,7 @@ def tell(path: str) -> None:
 
 def use_rows(path: str) -> None:
     for row in read_table(path):
-        with suppress(Skipped):
+        with suppress(Skipped, Refused):
             setup_of(row)
 
 
