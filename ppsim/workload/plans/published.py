@@ -19,6 +19,7 @@ from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
 from ppsim.workload.plans.rows import NONE, Own, Setup, measured_peak, measured_step, read_table, setup_of
 
 GIB = 2.0**30
+REASON = 300  # letters of why a row is left out
 FAR = 100.0  # times that a measured step is above or below the prediction where one of the two is of something else
 __all__ = ["Row", "Setup", "Skipped", "against", "anchors_of", "predict", "read_table", "setup_of", "summarise"]
 
@@ -64,7 +65,7 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
                 setup = replace(setup, machine=replace(setup.machine, measured=own.machine.measured))
             parallel, step, costs = _predict(setup)
         except (Skipped, PpsimError, Refused) as error:
-            why = str(error)
+            why = shorten(str(error), REASON)
             continue
         if setup.measured:
             setting = _setting(setup, parallel, step, costs)
@@ -113,7 +114,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
             setup = setup_of(row, own)
             parallel, step, costs = _predict(setup)
         except (Skipped, PpsimError, Refused) as error:
-            yield {**result, "reason": str(error)}
+            yield {**result, "reason": shorten(str(error), REASON)}
             continue
         if setup.parallel.mbs != parallel.mbs and not number_of(row, "gbs"):
             setup = replace(setup, measured=measured_step(row, setup.model, parallel))

@@ -129,6 +129,12 @@ def test_anchors_without_a_measured_step_are_refused(rows):
         anchors_of(rows)
 
 
+def test_why_no_anchor_can_be_predicted_is_said_shortly():
+    with pytest.raises(InputError, match="can be predicted: no model 'x") as refused:
+        anchors_of([{**ROW, "model": "x" * 9000}])
+    assert len(str(refused.value)) < 500
+
+
 @pytest.mark.parametrize("factor", [1e-300, 1 / 101, 101, 1e9])
 def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
     """As where the unit is another, or the GPUs are those of one node; up to a hundred times is measured."""
