@@ -86,7 +86,9 @@ class PlanRequest(Request):
     gbs: int | None = common("--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).")
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
-    any_schedule: bool = flag("--any", help="Also schedules that the named software does not have.", door=VALUE)
+    any_schedule: bool = flag(
+        "--any", help="Also schedules, groups of ranks and ZeRO that the named software lacks.", door=VALUE
+    )
     top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
     front: bool = flag(
         "--front",
