@@ -13,7 +13,7 @@ from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.improve import improve, share_searches
+from ppsim.workload.plans.improve import improve, question_of, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import _choices
@@ -204,6 +204,14 @@ def test_a_table_of_cells_says_what_one_of_json_does(tmp_path, suffix):
     with pytest.raises(InputError, match="cannot read the table") as refused:
         read_table(str(tmp_path / "cut.csv"))
     assert "published runs" in refused.value.hint
+
+
+def test_a_run_is_planned_anew_on_its_own_gpus_with_its_own_batch():
+    question = question_of(VTRAIN)
+    task = question.task
+    assert (task.model.layers, task.machine.gpu.name, task.gpus, task.gbs) == (20, "a100-80gb", 8, 128)
+    assert question.seconds == against([VTRAIN])[0][0]["modelled_step_s"]
+    assert question.held / 2**30 == pytest.approx(against([VTRAIN])[0][0]["predicted_peak_gib"])
 
 
 def test_keys_that_are_nearly_a_techniques_are_named_with_it():
