@@ -97,12 +97,19 @@ def read_table(path: str, hint: str = "give the name of a new file") -> list[dic
             text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a file may be cut within a letter
             rows = csv.DictReader(io.StringIO(text, newline=""))
             return [{_unguarded(name): _unguarded(value) for name, value in row.items()} for row in rows]
-        require_pyarrow()
-        from pyarrow import BufferReader, parquet
-
-        kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
-    except (csv.Error, ValueError, OSError, NotImplementedError) as error:
+        return _rows_of_parquet(data)
+    except (csv.Error, ValueError, OSError) as error:
         raise InputError(f"cannot read the table '{path}': {error}", hint) from error
+
+
+def _rows_of_parquet(data: bytes) -> list[dict[str, Any]]:
+    require_pyarrow()
+    from pyarrow import ArrowException, BufferReader, parquet
+
+    try:
+        kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
+    except ArrowException as error:  # not all of them are ValueErrors
+        raise ValueError(str(error)) from error
     return kept
 
 
