@@ -24,7 +24,8 @@ class OnTheProcessor(TorchFunctionMode):  # type: ignore[misc]
             named = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
             return torch.device("cpu") if named else value
 
-        return func(*map(here, args), **{key: here(value) for key, value in (kwargs or {}).items()})
+        given = {key: here(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        return func(*map(here, args), **given)
 
 
 class FakeCuda:
@@ -61,6 +62,9 @@ class FakeCuda:
             def synchronize(self) -> None:
                 fake.log.append(("synchronize", self.name))
 
+            def query(self) -> bool:
+                return True
+
             def elapsed_time(self, other: Any) -> float:
                 assert self.timed
                 assert other.timed
@@ -93,6 +97,7 @@ class FakeCuda:
             "synchronize": lambda: self.log.append(("synchronize", "all")),
             "init": lambda: None,
             "is_available": lambda: self.gpus > 0,
+            "is_initialized": lambda: self.gpus > 0,
             "device_count": lambda: self.gpus,
             "set_device": lambda number: self.log.append(("set_device", number)),
             "empty_cache": lambda: None,

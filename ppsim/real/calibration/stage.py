@@ -34,18 +34,22 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 def layers(model: Workload, count: int, device: str) -> nn.Module:
     """``count`` layers in sequence."""
-    return _placed(nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count))), model, device)
+    with torch.device(device):
+        made = nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count)))
+    return _with_dtype(made, model)
 
 
 def embedding(model: Workload, device: str) -> nn.Module:
     """Token numbers to vectors."""
-    return _placed(nn.Embedding(model.vocab, model.hidden), model, device)
+    with torch.device(device):
+        return _with_dtype(nn.Embedding(model.vocab, model.hidden), model)
 
 
 def head(model: Workload, device: str) -> nn.Module:
     """Vectors to scores over the vocabulary; the loss follows."""
-    parts = (nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False))
-    return _placed(nn.Sequential(*parts), model, device)
+    with torch.device(device):
+        norm, project = nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False)
+    return _with_dtype(nn.Sequential(norm, project), model)
 
 
 def loss(scores: Tensor, targets: Tensor) -> Tensor:
@@ -64,5 +68,6 @@ def tokens(model: Workload, device: str) -> Tensor:
     return torch.randint(0, model.vocab, (model.microbatch_size, model.sequence), device=device)
 
 
-def _placed(module: nn.Module, model: Workload, device: str) -> nn.Module:
-    return module.to(device=device, dtype=getattr(torch, model.dtype))
+def _with_dtype(module: nn.Module, model: Workload) -> nn.Module:
+    """Convert parameters that were drawn in 32 bits on their device: drawing on the host takes minutes at full size."""
+    return module.to(dtype=getattr(torch, model.dtype))

@@ -16,10 +16,10 @@ ENCODER = (Kind.EF, Kind.EB)
 ON_ALL = tuple(k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER))
 
 
-def refuse_beside(schedule: Schedule, *, timed: bool, own: bool) -> None:
-    """Refuse ops that a run cannot take (InputError): all but compute unless our ``own`` runner has processors."""
-    if not own:
-        refuse_lanes(schedule, "a run by torch, of --module or on GPUs")
+def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
+    """Refuse ops that a run cannot execute (InputError): all but compute where it has no ``streams`` for them."""
+    if not streams:
+        refuse_lanes(schedule, "a run by torch, of --module or with a GPU for each device")
     elif timed:
         refuse_lanes(schedule, "a run for real", (*COPIES, *ON_ALL))
     else:

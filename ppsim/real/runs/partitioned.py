@@ -85,12 +85,14 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
     """Issue all queues; returns per device its times in ns from ``origin`` and its end.
 
     A send starts a copy at its place in the queue, a receive only marks its place, and an op that works on a message
-    waits for the copy.
+    waits for the copy. A copy to or from the host runs on a stream that only copies.
     """
     arriving: dict[tuple[int, int, int], Any] = {}
     marks: list[list[Any]] = [[] for _ in tasks]
+    awaited = {(device, op) for device, entry in order for op in entry.waits}
+    done: dict[tuple[int, int], Any] = {}
     for device, entry in order:
-        with lanes.on(device):
+        with lanes.on(device, entry.lane):
             posted = start = end = lanes.mark()
             if entry.kind in SENDS:
                 arriving[_received(entry)] = lanes.carry(tasks[device].outgoing(entry), device, entry.peer)
@@ -98,13 +100,17 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
                 for kind, stage, microbatch in entry.needs:
                     message = arriving.pop((kind, stage, microbatch))
                     tasks[device].accept(kind, (stage, microbatch), lanes.accept(message, device))
+                for op in entry.waits:
+                    lanes.await_event(done[device, op])
                 start = lanes.mark()
                 tasks[device].run(entry)
                 end = lanes.mark()
+                if (device, entry.op) in awaited:
+                    done[device, entry.op] = lanes.finished()
         marks[device].append((entry.op, posted, start, end, time.monotonic_ns()))
     lanes.settle()
     found = {device: read_marks(noted, lanes, origin) for device, noted in enumerate(marks)}
-    return {device: (times, times[-1][3] if times else 0) for device, times in found.items()}
+    return {device: (times, max((row[3] for row in times), default=0)) for device, times in found.items()}
 
 
 def _worker(

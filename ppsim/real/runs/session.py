@@ -90,8 +90,9 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Pro
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
-    beside = request.device == "auto" and any(schedule.has_lanes for schedule in schedules)  # on processors alone
-    request = replace(request, device="cpu" if beside else device_of(request, schedules[0].n_devices))
+    lanes = request.runner == "own" and any(schedule.has_lanes for schedule in schedules)
+    on_processors = request.device == "auto" and lanes  # a GPU each has no streams for copies
+    request = replace(request, device="cpu" if on_processors else device_of(request, schedules[0].n_devices))
     with orderly_end(), temporary_folder():
         return _measure(schedules, request, report)
 
@@ -157,8 +158,8 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
                 f"{schedule.name} runs slices of sequences, which no runner can run: they attend to each other",
                 "a schedule of whole microbatches",
             )
-        on_processors = request.runner == "own" and not request.module and request.device != "cuda"
-        refuse_beside(schedule, timed=not computing, own=on_processors)
+        on_processors = request.runner == "own" and request.device != "cuda"
+        refuse_beside(schedule, timed=not computing, streams=(on_processors or split) and not request.module)
         if not computing:
             _costs(schedule, request, None)
         if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:
@@ -355,17 +356,27 @@ def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Cos
     costs = replace(costs, comm=0.0, pair=costs.pair if request.module else None)
     if not schedule.has_lanes:
         return costs
-    copies = dict.fromkeys((Kind.OFFLOAD, Kind.RELOAD), _copy_alone(request.model.message_bytes))
+    out, back = host_copies(request.model.message_bytes, request.device)
+    copies = {Kind.OFFLOAD: out, Kind.RELOAD: back}
     return replace(costs, others=price_others(schedule, copies, "stage"))
 
 
-def _copy_alone(size: int) -> float:
-    """Measure a copy of ``size`` bytes in plain memory: the median of a few, in ms."""
+def host_copies(size: int, device: str) -> tuple[float, float]:
+    """Measure a copy of ``size`` bytes to the host and one back, each the median of a few, in ms.
+
+    A processor copies within its memory; a GPU to and from pinned memory of the host.
+    """
     import torch
 
-    source, took = torch.zeros(size, dtype=torch.uint8), []
-    for _ in range(COPIES_TIMED):
-        begun = time.perf_counter()
-        source.clone()
-        took.append(time.perf_counter() - begun)
-    return sorted(took)[len(took) // 2] * 1e3
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    on_host = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
+
+    def median(copy: Callable[[], object]) -> float:
+        took = []
+        for _ in range(COPIES_TIMED):
+            begun = time.perf_counter()
+            copy()
+            took.append(time.perf_counter() - begun)
+        return sorted(took)[len(took) // 2] * 1e3
+
+    return median(lambda: on_host.copy_(source)), median(lambda: source.copy_(on_host))

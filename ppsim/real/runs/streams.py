@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ppsim.core.ops import Stream
 from ppsim.errors import InputError, MissingDependency, PpsimError
 
 TRIES = 5
@@ -102,9 +103,15 @@ class Serial(Wall):
         self.sms = 0
 
     @contextmanager
-    def on(self, device: int) -> Iterator[None]:
+    def on(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
         """Do nothing: there is one processor."""
         yield
+
+    def finished(self) -> None:
+        """Return no event: what was issued on a processor is done."""
+
+    def await_event(self, event: None) -> None:
+        """Do nothing: what was issued on a processor is done."""
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
         """Copy the message."""
@@ -130,14 +137,35 @@ class Partitions(Events):
         self.devices = devices
         self._lanes, self.sms = split(devices)
         self._links: dict[tuple[int, int], Any] = {}
+        self._copies: dict[tuple[int, int], Any] = {}
 
     @contextmanager
-    def on(self, device: int) -> Iterator[None]:
-        """Make a device current."""
+    def on(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
+        """Make a stream of a device current: its part's, or one that only copies, which takes no multiprocessor."""
         import torch
 
-        with torch.cuda.stream(self._lanes[device]):
+        if stream == Stream.COMPUTE:
+            current = self._lanes[device]
+        else:
+            if (device, stream) not in self._copies:
+                self._copies[device, stream] = torch.cuda.Stream()
+            current = self._copies[device, stream]
+        with torch.cuda.stream(current):
             yield
+
+    def finished(self) -> Any:
+        """Return an event that is reached when all work issued to the current stream is done."""
+        import torch
+
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def await_event(self, event: Any) -> None:
+        """Make work issued to the current stream from now on wait for the event."""
+        import torch
+
+        torch.cuda.current_stream().wait_event(event)
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
         """Copy the tensor after all work issued to the sender; returns the copy and the event of its arrival."""

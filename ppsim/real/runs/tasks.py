@@ -55,22 +55,25 @@ class SleepingTasks:
 
 
 def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cpu") -> Any:
-    """Make one stage: its layers, the embedding on the first and the head on the last; equal weights in every run."""
+    """Make one stage: its layers, the embedding on the first and the head on the last.
+
+    Weights are equal in every run on devices of one kind.
+    """
     torch.manual_seed(stage)
-    parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, "cpu")]
+    parts = [stages.layers(model, model.layers * schedule.n_devices // schedule.n_stages, device)]
     if model.vocab and stage == 0:
-        parts.insert(0, stages.embedding(model, "cpu"))
+        parts.insert(0, stages.embedding(model, device))
     if model.vocab and stage == schedule.n_stages - 1:
-        parts.append(stages.head(model, "cpu"))
-    return torch.nn.Sequential(*parts).to(device)
+        parts.append(stages.head(model, device))
+    return torch.nn.Sequential(*parts)
 
 
 def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
     """Make input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
-        return stages.tokens(model, "cpu").to(device), stages.tokens(model, "cpu").to(device)
-    x = stages.activations(model, "cpu").detach().to(device)
+        return stages.tokens(model, device), stages.tokens(model, device)
+    x = stages.activations(model, device).detach()
     return x, x
 
 
@@ -226,9 +229,12 @@ class ComputingTasks:
         elif kind in (Kind.B, Kind.I):
             self._backward(kind, cell)
         elif kind == Kind.OFFLOAD:
-            self._on_host[cell] = self._activation(cell).clone()
+            activation = self._activation(cell)
+            pinned = activation.device.type != "cpu"  # else a copy from a GPU waits for the host
+            on_host = torch.empty_like(activation, device="cpu", pin_memory=pinned)
+            self._on_host[cell] = on_host.copy_(activation, non_blocking=True)
         elif kind == Kind.RELOAD:
-            self._activation(cell).copy_(self._on_host.pop(cell))
+            self._activation(cell).copy_(self._on_host.pop(cell), non_blocking=True)
 
     def _activation(self, cell: Cell) -> Any:
         """What is copied to the host of a microbatch: the input of its stage, or the output of the first."""

@@ -53,6 +53,12 @@ class Collective(msgspec.Struct, frozen=True):
     kind: object = msgspec.field(name="dtype", default="")
 
 
+class Launch(msgspec.Struct, frozen=True):
+    """What joins a kernel with the call that launched it."""
+
+    correlation: int | None = None
+
+
 class Device(msgspec.Struct, frozen=True):
     """A GPU."""
 
@@ -87,6 +93,15 @@ def kernel_of(event: Event) -> tuple[str, int]:
     elements = str(told.elements)
     size = int(elements) * BYTES.get(str(told.kind).lower(), 0) if elements.isdecimal() and len(elements) < 16 else 0
     return str(told.name).lower(), size if size <= MOST_BYTES else 0
+
+
+def correlation_of(event: Event) -> int | None:
+    """Return the number that a kernel shares with its launch; None where the trace has none."""
+    try:
+        told = msgspec.json.decode(event.args, type=Launch | None)
+    except msgspec.DecodeError:
+        return None
+    return told.correlation if told else None
 
 
 def parse_file(text: str, path: str) -> File:

@@ -1,7 +1,9 @@
 """A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining, one per process.
 
 Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its GPipe schedule names
-them ``Forward 0`` and ``Backward 0``. Where a GPU's own spans are there they are used: the host's only show launches.
+them ``Forward 0`` and ``Backward 0``. The host's spans only show launches. On a GPU, an op lasts from the first to
+the last of the kernels that were launched within its span of the host, by any thread: autograd launches a backward's
+kernels from a thread of its own, which the GPU's spans do not cover. Without launches the GPU's spans are used.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ PAIR = re.compile(r"PP:\((\d{1,9})F(\d{1,9});(\d{1,9})[BI](\d{1,9})\)OVERLAP_F_B
 PLAIN = re.compile(r"(Forward|Backward) (\d{1,9})", re.ASCII)
 RECEIVED = re.compile(r"(gloo|nccl):recv")
 KERNEL = re.compile(r"nccl(Dev)?Kernel_SendRecv")
+LAUNCHES = ("cuda_runtime", "cuda_driver")
+COMPUTED = ("F", "B", "I", "W", "FB")
 
 
 Input = tuple[str, int, int]
@@ -53,6 +57,11 @@ class Action(NamedTuple):
     def key(self) -> tuple[str, int, int]:
         """What it is: kind, stage, microbatch."""
         return self.kind, self.stage, self.microbatch
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is an op of a stage, not a send or a receive."""
+        return self.kind in COMPUTED
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -143,6 +152,11 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     events = [event for event in file.events if event.ph == "X"]
     on_gpu = [event for event in events if event.cat == "gpu_user_annotation"]
     actions = list(_actions(on_gpu, rank, path))
+    kernels = _kernels_by_launch(events, path)
+    computed = [action for action in _actions(_on_host(events), rank, path) if kernels and action.computes]
+    if computed:
+        actions = [action for action in actions if not action.computes]
+        actions += _on_device(computed, kernels)
     if actions:
         events = on_gpu
     else:
@@ -154,15 +168,49 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {0}
     known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
     receives = [Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known) for event in received]
-    kernels = [] if receives else list(_received_by_kernels(file.events, actions, path))
+    by_kernels = [] if receives else list(_received_by_kernels(file.events, actions, path))
     return Trace(
         one_line(file.host),
         one_line(file.devices[0].name) if file.devices else "cpu",
         file.epoch_ns * 1e-9,
         tuple(sorted(actions, key=lambda action: action.start)),
-        tuple(sorted(receives or kernels)),
-        bool(kernels),
+        tuple(sorted(receives or by_kernels)),
+        bool(by_kernels),
     )
+
+
+def _on_host(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
+    """Return the events of the host, without the GPU's own spans."""
+    return [event for event in events if event.cat != "gpu_user_annotation"]
+
+
+def _kernels_by_launch(events: Sequence[kineto_json.Event], path: str) -> list[tuple[float, float, float]]:
+    """Return (launch, start, end) in ms of each kernel that computes, by launch; none where none can be told."""
+    launches: dict[int, float] = {}
+    kernels: list[tuple[int, float, float]] = []
+    for event in events:
+        if event.cat not in LAUNCHES and event.cat != "kernel":
+            continue
+        number = kineto_json.correlation_of(event)
+        start, end = kineto_json.span_of(event, path)
+        if number is None:
+            continue
+        if event.cat in LAUNCHES:
+            launches[number] = start
+        elif not event.name.startswith("nccl"):
+            kernels.append((number, start, end))
+    return sorted((launches[number], *span) for number, *span in kernels if number in launches)
+
+
+def _on_device(actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]) -> Iterator[Action]:
+    """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one before it did."""
+    reached = kernels[0][1]
+    for action in sorted(actions, key=lambda action: action.start):
+        first, last = (bisect_left(kernels, (moment,)) for moment in (action.start, action.end))
+        own = kernels[first:last]
+        start = min((begun for _, begun, _ in own), default=reached)
+        reached = max((end for _, _, end in own), default=reached)
+        yield action._replace(start=start, end=reached)
 
 
 def _received_by_kernels(
@@ -201,7 +249,7 @@ def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
     """Each op's times over the steps in ms: from the span's start, or the arrival of the last input if later."""
     arrivals, times = arrivals_of(trace), defaultdict[tuple[str, int, int], list[float]](list)
     for action in trace.actions:
-        if action.kind not in ("F", "B", "I", "W", "FB"):
+        if not action.computes:
             continue
         times[action.key].append(action.end - begin_of(action, arrivals))
     return times

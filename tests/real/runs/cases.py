@@ -62,17 +62,17 @@ def assert_causal(run: Measured, slack: float = 0.0) -> None:
     assert (run.posted[:, matching.send] >= run.end[:, matching.producer] - slack).all()
 
 
-def reference(schedule) -> dict[int, list[np.ndarray]]:
+def reference(schedule, device="cpu") -> dict[int, list[np.ndarray]]:
     """Gradients of the whole model in one process, by plain autograd."""
     import torch
 
     from ppsim.real.runs import tasks
 
-    modules = [tasks.module_of(MODEL, schedule, s) for s in range(schedule.n_stages)]
+    modules = [tasks.module_of(MODEL, schedule, s, device) for s in range(schedule.n_stages)]
     for m in range(schedule.n_microbatches):
-        x, target = tasks.batch(MODEL, m)
+        x, target = tasks.batch(MODEL, m, device)
         tasks.loss(torch.nn.Sequential(*modules)(x), target).backward()
-    return {s: [p.grad.numpy() for p in module.parameters()] for s, module in enumerate(modules)}
+    return {s: [p.grad.cpu().numpy() for p in module.parameters()] for s, module in enumerate(modules)}
 
 
 def write_profile(path: Path, model: Workload = MODEL) -> str:

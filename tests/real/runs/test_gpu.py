@@ -244,7 +244,7 @@ def test_on_a_gpu_every_schedule_has_the_gradients_of_one_stream(name):
     lanes.settle()
     lanes.sync()
     partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
-    for stage, wanted in reference(plan.lowered.compute).items():
+    for stage, wanted in reference(plan.lowered.compute, "cuda").items():
         held = next(task.module[stage] for task in each if stage in task.module)
         for p, whole in zip(held.parameters(), wanted, strict=True):
             assert np.abs(p.grad.cpu().numpy() - whole).max() <= 1e-9 * np.abs(whole).max()

@@ -110,6 +110,31 @@ def test_a_gpu_s_own_spans_come_before_the_host_s(tmp_path):
     assert [op.median_ms for op in profile.op] == [20]
 
 
+def launched(number: int, launch: float, start: float, ms: float) -> list[dict[str, object]]:
+    """The launch of a kernel by the host, and the kernel on the GPU."""
+    args = {"correlation": number}
+    call = span("cudaLaunchKernel", launch, 0.01, cat="cuda_runtime", args=args)
+    return [call, span("gemm", start, ms, cat="kernel", args=args)]
+
+
+def test_a_backward_on_a_gpu_lasts_as_its_kernels_do(tmp_path):
+    """Autograd launches them from a thread of its own, so that the GPU's spans show one kernel of it, or none."""
+    events = [
+        span("PP:0F0", 0, 1),
+        *launched(1, 0.2, 5, 3),
+        *launched(2, 0.4, 8, 2),
+        span("PP:0F0", 5, 5, cat="gpu_user_annotation"),
+        span("PP:0B0", 1, 1),
+        *launched(3, 1.1, 10, 4),
+        *launched(4, 1.5, 14, 8),
+        *launched(6, 2.5, 90, 8),  # of nothing that the pipeline names
+        span("PP:0B0", 10, 0.5, cat="gpu_user_annotation"),
+        span("PP:0W0", 3, 1),  # launches nothing
+    ]
+    profile = profile_from([trace(tmp_path / "0", 0, *events)], "ppsim")
+    assert {op.kind: op.median_ms for op in profile.op} == {"F": 5, "B": 12, "W": 0}
+
+
 def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
     pairs = [span("PP:(0F3;1B0)OVERLAP_F_B", t, ms) for t, ms in ((0, 50), (100, 20), (200, 22))]
     (op,) = profile_from([trace(tmp_path / "0", 0, *pairs)], "ppsim").op
