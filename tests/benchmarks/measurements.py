@@ -5,6 +5,7 @@ python -m tests.benchmarks.measurements [folds] [given] [runs]
 Each stands between two marks with its name; folds takes minutes, the other two are held by a test to what is written.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,8 @@ from statistics import mean, median
 from typing import Any
 
 import ppsim
+from ppsim.real.runs.record import load
+from ppsim.real.validation.analyse import validate
 from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.plans.published import Row, against, read_table
 from tests.benchmarks.fit_efficiency import linearize, read_all
@@ -21,6 +24,12 @@ from tests.benchmarks.left_out import tables
 
 PAGE = Path("gallery/measurements.md")
 DATA = Path("tests/data/published")
+GPU = Path("tests/data/gpu")
+GPU_RUNS = {
+    "partitioned-p2": "six schedules, P = 2, parts of 64 multiprocessors",
+    "partitioned-p4": "six schedules, P = 4, parts of 32 multiprocessors",
+    "offload": "1F1B and V-Half, P = 2, with and without copies to the host",
+}
 NAMES = {
     "megatron_weak_scaling": "Megatron-LM's weak scaling on A100 (arXiv 2104.04473), every second row",
     "vtrain_a100": "vTrain's runs on one to 64 nodes of A100",
@@ -142,6 +151,39 @@ def runs() -> list[str]:
     return lines
 
 
+def gpu() -> list[str]:
+    """Costs of a split backward on a GPU."""
+    lines = [
+        "| width | tokens | layers | (I + W) / B, autograd | issued ahead | deferred products | issued ahead "
+        "| host, W by autograd |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows = json.loads((GPU / "h100.json").read_text())["split"]
+    for at in range(0, len(rows), 4):
+        ms = [row["ms"] for row in rows[at : at + 4]]
+        ratios = " | ".join(f"{(each['I'] + each['W']) / each['B']:.2f}" for each in ms)
+        first = rows[at]
+        size = f"{first['hidden']} | {first['tokens']} | {first['layers']}"
+        lines.append(f"| {size} | {ratios} | {first['host_ms']['W'] / first['layers']:.1f} ms a layer |")
+    return lines
+
+
+def gpu_runs() -> list[str]:
+    """Errors of runs on parts of a GPU."""
+    lines = [
+        "| session on one H100 | nominal costs | held-out | replay | pairs ranked right |",
+        "|---|---|---|---|---|",
+    ]
+    for name, title in GPU_RUNS.items():
+        result = validate(load(str(GPU / f"{name}.json.gz")))
+        cells = [
+            f"{median(errors) * 100:.1f} / {errors.max() * 100:.1f} %"
+            for errors in map(result.errors, ("nominal", "held-out", "replay"))
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} | {result.ranked_right} of {result.pairs} |")
+    return lines
+
+
 BLOCKS: dict[str, Callable[[], list[str]]] = {
     "folds": folds,
     "given": given,
@@ -149,6 +191,8 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "zero-bubble": zero_bubble,
     "vocabulary": vocabulary,
     "best-of-each": best_of_each,
+    "gpu": gpu,
+    "gpu-runs": gpu_runs,
 }
 
 

@@ -75,12 +75,14 @@ def run_part(name: str, out: Path, device: str) -> None:
 
     lines: list[list[object]] = []
 
+    os.chdir(out)  # commands name their files without a folder
+
     def work() -> None:
-        bench = Bench(out, device, SMALL if device == "stand-in" else Size())
+        bench = Bench(Path(), device, SMALL if device == "stand-in" else Size())
         for finding in PARTS[name][0](bench):
             print(finding, flush=True)
             lines.append([finding.what, finding.text, finding.met])
-            save_in(out, f"{name} lines", lines)
+            save_in(Path(), f"{name} lines", lines)
 
     try:
         if device == "stand-in":
@@ -95,7 +97,7 @@ def run_part(name: str, out: Path, device: str) -> None:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         lines.append(["FAILED", f"{type(error).__name__}: {str(error)[:400]} ({where})", False])
-        save_in(out, f"{name} lines", lines)
+        save_in(Path(), f"{name} lines", lines)
         sys.exit(1)
 
 

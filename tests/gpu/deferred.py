@@ -58,7 +58,7 @@ def deferred_ops(module: Any) -> StageOps:
     kept: list[Products] = []
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
-            layer.forward = lambda x, layer=layer: _Deferred.apply(x, layer, kept)  # type: ignore[method-assign]
+            layer.forward = lambda x, layer=layer: _Deferred.apply(x, layer, kept)
     full, _, _ = backward_functions()
 
     def backward(x: Any, out: Any, grad: Any) -> Any:

@@ -30,7 +30,9 @@ def stand_in() -> Iterator[None]:
     patch.setattr("ppsim.real.runs.turns.ranks", at_once)
     patch.setattr("ppsim.real.calibration.clock.FLUSH_BYTES", {"cuda": 1 << 20})
     patch.setattr("ppsim.real.calibration.links.measure_links", lambda *_, **__: [])
-    patch.setattr("ppsim.real.calibration.user_ops.make_stage", lambda *given: make_stage(*given[:3], "cpu"))
+    patch.setattr(
+        "ppsim.real.calibration.user_ops.make_stage", lambda of, number, count, _: make_stage(of, number, count, "cpu")
+    )
     patch.setitem(os.environ, "CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         with mode:

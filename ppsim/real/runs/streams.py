@@ -125,7 +125,7 @@ class Serial(Wall):
 class Partitions(Events):
     """Each device is a part of the first GPU's multiprocessors, a message is a copy on its link's stream.
 
-    Marks are events of the primary context recorded on streams of green contexts. No hardware has run this yet: a
+    Marks are events of the primary context recorded on streams of green contexts. An H100 with driver 580 runs this; a
     driver that refuses it fails at the first mark, with its own error.
 
     Attributes:

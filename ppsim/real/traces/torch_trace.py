@@ -199,7 +199,7 @@ def _kernels_by_launch(events: Sequence[kineto_json.Event], path: str) -> list[t
             launches[number] = start
         elif not event.name.startswith("nccl"):
             kernels.append((number, start, end))
-    return sorted((launches[number], *span) for number, *span in kernels if number in launches)
+    return sorted((launches[number], start, end) for number, start, end in kernels if number in launches)
 
 
 def _on_device(actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]) -> Iterator[Action]:

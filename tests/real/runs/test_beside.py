@@ -145,7 +145,10 @@ def test_a_backward_works_on_what_came_back_from_the_host(monkeypatch):
     ("words", "says"),
     [
         (("vocab-1",), "a run that computes (--ops timed runs more) cannot take E, S, T"),
-        (("vocab-1", "--ops", "timed", "--runner", "torch"), "a run by torch, of --module or on GPUs cannot take"),
+        (
+            ("vocab-1", "--ops", "timed", "--runner", "torch"),
+            "a run by torch, of --module or with a GPU for each device cannot take",
+        ),
         (("bpipe", "--ops", "timed"), "a run for real cannot take EVICT"),
     ],
 )

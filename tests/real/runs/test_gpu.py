@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ppsim.core.costs import costs_for
 from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.real.runs.beside import lower_beside
 from ppsim.real.runs.record import load
 from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.schedules import generate
+from ppsim.search.rules.offload import add_offload
 from tests.commands import invoke
 from tests.real.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 
@@ -110,6 +113,33 @@ def test_every_op_is_between_marks_on_its_own_lane_and_after_its_message(monkeyp
             assert next(told)[:2] == ("mark", f"lane {device}")
             assert next(told)[:2] == ("mark", f"lane {device}")
     assert next(told, None) is None
+
+
+def test_copies_to_the_host_run_on_streams_of_their_own_and_are_waited_for(monkeypatch):
+    """A copy out waits for its op, a copy back for the copy out, and the backward for the copy back."""
+    fake = FakeCuda()
+    mode = fake.install(monkeypatch)
+    plain = generate("1f1b", devices=2, microbatches=4)
+    schedule = add_offload(plain, costs_for(plain, tf=6, ti=6, tw=6, unit="ms"), 1)
+    plan = RunPlan("1f1b", lower_beside(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
+    with mode:
+        lanes = streams.Partitions(2)
+        each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
+        lanes.sync()
+        fake.log.clear()
+        turns = partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
+    assert {op for device in turns.values() for op, *_ in device[0]} == set(range(len(plan.lowered.schedule)))
+    recorded = {event: stream for what, stream, event in _events(fake.log, "record")}
+    waited = {(stream, recorded[event]) for what, stream, event in _events(fake.log, "wait")}
+    copies = {stream for stream in recorded.values() if stream.startswith("stream")}
+    part = "lane 0"
+    assert any(stream in copies and of == part for stream, of in waited)
+    assert any(stream in copies and of in copies and of != stream for stream, of in waited)
+    assert any(stream == part and of in copies for stream, of in waited)
+
+
+def _events(log, kind):
+    return [entry for entry in log if entry[0] == kind]
 
 
 @pytest.mark.parametrize("slower", [1.0, 4.0])
