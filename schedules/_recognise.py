@@ -40,12 +40,14 @@ def recognise(schedule: Schedule) -> str:
 def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:
     """List every family as it is by default, then with each group size; where there are slices, those that cut them.
 
-    Families of as many stages per device come first, as interleaved-zb with one makes the queues of zb-1p; searches for
-    any limit come last: without one, v-auto makes the queues of zb-v.
+    Families of as many stages per device come first, as interleaved-zb with one makes the queues of zb-1p, and of these
+    the ones that torch has, as on one device gis makes the queues of interleaved. Searches for any limit come last:
+    without one, v-auto makes the queues of zb-v.
     """
     cuts = schedule.n_slices > 1
     those = [family for family in families() if ("slices" in family.options) == cuts]
-    those.sort(key=lambda family: (family.name.endswith("-auto"), family.chunks != schedule.n_chunks))
+    chunks = schedule.n_chunks
+    those.sort(key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch))
     for family in those:
         yield family, {"slices": schedule.n_slices} if cuts else {}
     for family in those:

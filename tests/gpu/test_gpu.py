@@ -12,6 +12,7 @@ import pytest
 from ppsim.real.runs.record import Record, load
 from ppsim.real.traces.read import read_run
 from ppsim.real.validation.analyse import Validation, validate
+from ppsim.schedules import recognise
 from tests.commands import ROOT, invoke
 from tests.real.runs.cases import assert_causal
 
@@ -101,6 +102,7 @@ def test_a_trace_of_a_gpu_shows_every_backward():
     run = read_run([str(DATA / "interleaved-h100.json.gz")])
     schedule = run.schedule
     assert (schedule.n_devices, schedule.n_stages, schedule.n_microbatches) == (1, 4, 8)
+    assert recognise(schedule) == "interleaved"
     took = run.end - run.start
     forward, backward = took[:, schedule.kind == 0], took[:, schedule.kind == 1]
     assert forward.size == backward.size == 32
