@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppsim.errors import InputError
+from ppsim.real.recorder.writer import Writer
 from ppsim.real.runs.streams import TRIES, Clock
 from ppsim.version import VERSION
 
@@ -53,40 +53,39 @@ class Process:
 
 
 class OpsFile:
-    """The file of this process; it is begun with the first ops, when it is known which device they ran on."""
+    """The file of this process; its header is made with the first ops, when it is known which device they ran on."""
 
     def __init__(self, path: Any, process: Process) -> None:
-        self.folder, self.process = Path(os.fspath(path)), process
-        self.begun = False
+        self.process, self.writer = process, Writer(Path(os.fspath(path)))
         self._zero = time.monotonic_ns()
         self._epoch = _epoch(self._zero)
+        self._name = ""
         self._seen: Counter[tuple[str, int, int]] = Counter()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot record into '{path}': {error.strerror}", "a folder to write to") from error
+
+    @property
+    def begun(self) -> bool:
+        """Whether any op was written."""
+        return bool(self._name)
 
     def start(self, clock_name: str, clock: Clock) -> None:
-        """Find out what the header says, when the process is set up."""
+        """Collect what the header says, when the process is set up."""
         self._clock = clock
         self._rank, ranks = _rank()
         self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write ops that have run."""
+        """Write ops that have run (OSError: they cannot be written)."""
         if not rows:
             return
-        if not self.begun:
-            self._begin()
-        self._out.write("".join(self._lines(rows)))
-        self._out.flush()
+        header = "" if self.begun else self._begin()
+        self.writer.append(self._name, (header + "".join(self._lines(rows))).encode())
 
     def close(self) -> None:
-        """End the file, if it was begun."""
-        if self.begun:
-            self._out.close()
+        """End the file (OSError: it could not be written whole)."""
+        self.writer.close()
 
-    def _begin(self) -> None:
+    def _begin(self) -> str:
+        """Name the file, and return its header."""
         process, rank = self.process, self._rank
         device, replica = process.device if process.device is not None else max(rank, 0), process.replica or 0
         told = {"device": device, "replica": replica, **self._header, **process.more}
@@ -99,10 +98,8 @@ class OpsFile:
             **{name: value for name, value in told.items() if value not in (None, "", NONE)},
             **({"torch": torch.__version__} if torch else {}),
         }
-        name = f"rank{rank}" if rank >= 0 else f"replica{replica}.device{device}"
-        self._out = (self.folder / f"{name}.ops.jsonl").open("w", encoding="utf-8")
-        self._out.write(json.dumps(header) + "\n")
-        self.begun = True
+        self._name = f"rank{rank}" if rank >= 0 else f"replica{replica}.device{device}"
+        return json.dumps(header) + "\n"
 
     def _lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Write each op as a line; ops of one device that run at once are a pair, and share their times."""

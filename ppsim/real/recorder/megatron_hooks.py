@@ -37,23 +37,34 @@ class _Hooks:
     def forward(self, original: Any) -> Any:
         """Note a forward; a new step begins where all microbatches of a chunk have run. Evaluation is none."""
 
-        def forward_step(function: Any, data: Any, model: Any, microbatches: int, *given: Any, **named: Any) -> Any:
+        def begin(microbatches: int, chunk: int | None) -> tuple[int, int, int, Any] | None:
             import torch
 
             if not torch.is_grad_enabled() or not self._first_of_its_device():
-                return original(function, data, model, microbatches, *given, **named)
-            stage, chunk = self._place(named.get("vp_stage"))
-            step, microbatch = divmod(self.ran[chunk], microbatches)
+                return None
+            stage, held = self._place(chunk)
+            step, microbatch = divmod(self.ran[held], microbatches)
             if step > self.recorder.step >= 0:
                 self.recorder.end_step()
             if step > self.recorder.step:
                 self.recorder.begin_step()
-            start = self.recorder.mark()
-            result = original(function, data, model, microbatches, *given, **named)
+            return stage, held, microbatch, self.recorder.mark()
+
+        def note(begun: tuple[int, int, int, Any], result: Any) -> None:
+            stage, held, microbatch, start = begun
             self.recorder.note("F", stage, microbatch, start, self.recorder.mark())
-            self.ran[chunk] += 1
+            self.ran[held] += 1
             output = _tensor(result[0] if isinstance(result, tuple) else result)
             self.outputs[id(output)] = output, stage, microbatch
+
+        def forward_step(function: Any, data: Any, model: Any, microbatches: int, *given: Any, **named: Any) -> Any:
+            running = self.recorder.running
+            begun = self.recorder.safely(begin, microbatches, named.get("vp_stage")) if running else None
+            result = original(function, data, model, microbatches, *given, **named)
+            if begun and self.recorder.running:
+                self.recorder.safely(note, begun, result)
+            elif not self.recorder.running:
+                self.outputs.clear()
             return result
 
         return forward_step
@@ -62,7 +73,7 @@ class _Hooks:
         """Note the backward of a forward that was noted."""
 
         def backward_step(inputs: Any, outputs: Any, *given: Any, **named: Any) -> Any:
-            found = self.outputs.pop(id(_tensor(outputs)), None)
+            found = self.recorder.safely(self._forward_of, outputs)
             start = self.recorder.mark() if found else None
             result = original(inputs, outputs, *given, **named)
             if found:
@@ -70,6 +81,9 @@ class _Hooks:
             return result
 
         return backward_step
+
+    def _forward_of(self, outputs: Any) -> tuple[Any, int, int] | None:
+        return self.outputs.pop(id(_tensor(outputs)), None)
 
     def _place(self, chunk: int | None) -> tuple[int, int]:
         """The stage of the model that runs, and its chunk of the device."""

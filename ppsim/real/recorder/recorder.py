@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from ppsim.errors import InputError, MissingDependency
 from ppsim.real.recorder.file import OpsFile, Process
-from ppsim.real.recorder.notes import NONE, Notes
-from ppsim.version import INSTALL_TORCH
+from ppsim.real.recorder.notes import NONE, WAIT_S, Notes, describe, warn
 
 CLOCKS = ("auto", "cpu", "cuda")
-MANY = 1 << 14  # ops held where nothing tells where a step ends
 
 
 class Recorder(Notes):
     """Record every op that runs inside a ``with`` block, into one file per process.
 
     Schedules of torch.distributed.pipelining and of Megatron-LM are recorded by themselves; ops of other loops where
-    :class:`Op` marks them. Outside of the block nothing is changed, and inside of it nothing that is computed.
+    :class:`Op` marks them. Outside of the block nothing is changed, and inside of it nothing that is computed. Nothing
+    is raised either: where a recording cannot begin or go on, one warning says why, and the program goes on.
 
     Args:
-        path: a folder, the same for all processes; a file that this process wrote there before is replaced.
+        path: a folder, the same for all processes. Each makes a new file in it; earlier ones stay.
         steps: how many training steps are recorded; all where it is None.
         device: the pipeline rank of this process; that of torch's stage, or Megatron's, where it is None.
         replica: its data-parallel rank, likewise.
         clock: ``cpu``; ``cuda``, events on the current stream; ``auto``, the GPU's where torch uses one.
-
-    Raises:
-        InputError: a clock that is none, or a recording inside of a recording.
-        MissingDependency: a GPU's clock without torch.
     """
 
     active: Recorder | None = None
@@ -46,41 +39,50 @@ class Recorder(Notes):
         replica: int | None = None,
         clock: str = "auto",
     ) -> None:
-        if clock not in CLOCKS:
-            raise InputError(f"unknown clock '{clock}'", f"one of {', '.join(CLOCKS)}")
-        if steps is not None and steps < 1:
-            raise InputError(f"{steps} steps to record", "1 or more, or none of it for all steps")
-        if clock == "cuda" and "torch" not in sys.modules:
-            raise MissingDependency("a GPU's clock needs torch, and this process has not imported it", INSTALL_TORCH)
         super().__init__(Process(device, replica), steps, clock)
         self._path = path
         self._hooks = ExitStack()
 
     def __enter__(self) -> Self:
-        if Recorder.active:
-            raise InputError("this process is being recorded already", "one 'with record(...)' around the other")
-        self.begin(OpsFile(self._path, self.process))
-        Recorder.active = self
+        if fault := self._fault():
+            warn(f"ppsim.record records nothing, and the program goes on: {fault}")
+            return self
         try:
-            self._hook()
-        except BaseException:
-            self.end()
-            raise
+            self.begin(OpsFile(self._path, self.process))
+        except Exception as error:
+            warn(f"ppsim.record records nothing, and the program goes on: {describe(error)}")
+            return self
+        Recorder.active = self
+        self.safely(self._hook)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end()
-        if not self.file.begun and kind is None:
-            warnings.warn("ppsim.record saw no op: no step of a pipeline ran, and no op was marked", stacklevel=2)
+        recorded = self.running
+        self.end(WAIT_S if kind is None else 0.0)  # an error is not held up
+        if recorded and kind is None and not (self.failed or self.file.begun):
+            warn("ppsim.record saw no op: no step of a pipeline ran, and no op was marked")
 
-    def end(self) -> None:
+    def end(self, wait_s: float = WAIT_S) -> None:
         """Take the hooks off and write what is left."""
         if Recorder.active is self:
             Recorder.active = None
-            self._hooks.close()
-        super().end()
+            self.safely(self._hooks.close)
+        super().end(wait_s)
+
+    def _fault(self) -> str:
+        """Say why nothing can be recorded; empty where it can."""
+        if self._clock not in CLOCKS:
+            return f"not a clock: {self._clock!r}; expected one of {', '.join(CLOCKS)}"
+        if self._steps is not None and not (isinstance(self._steps, int) and self._steps >= 1):
+            return f"not a number of steps: {self._steps!r}; expected 1 or more, or None for all"
+        for name, rank in (("device", self.process.device), ("replica", self.process.replica)):
+            if rank is not None and not (isinstance(rank, int) and rank >= 0):
+                return f"not a {name}: {rank!r}; expected 0 or more, or None"
+        if self._clock == "cuda" and "torch" not in sys.modules:
+            return "a GPU's clock needs torch, and this process has not imported it"
+        return "this process is being recorded already" if Recorder.active else ""
 
     def _hook(self) -> None:
         """Put hooks on the runtimes of pipelines that this process can have."""
@@ -124,5 +126,4 @@ class Op:
         recorder = self._recorder
         if recorder and recorder is Recorder.active and kind is None:
             recorder.note(self.kind, self.stage, self.microbatch, self._start, recorder.mark())
-            if len(recorder.rows) > MANY:
-                recorder.write_due()
+            recorder.write_due()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from itertools import count
 from types import ModuleType, SimpleNamespace
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.errors import InputError, MissingDependency
 from ppsim.real.runs import streams
 from ppsim.record import op, record
 
@@ -114,15 +114,16 @@ def test_a_forward_beside_a_backward_is_a_pair(tmp_path, ticks):
 
 
 def test_ops_are_written_while_it_runs(tmp_path, monkeypatch):
-    """Many marks are not all held until the end: a process that is killed leaves what it wrote."""
-    from ppsim.real.recorder import notes, recorder
+    """Marks are not held until the end: a process that is killed leaves what it wrote."""
+    from ppsim.real.recorder import notes
 
-    monkeypatch.setattr(recorder, "MANY", 10)
     monkeypatch.setattr(notes, "EVERY_S", -1.0)
     with record(tmp_path, device=0) as recording:
         loop(20)
-        assert len(recording.rows) <= 11
-        assert len(lines(tmp_path)) > 60
+        assert len(recording.rows) <= 1
+        while recording.file.writer.waiting:
+            time.sleep(0.001)
+        assert len(lines(tmp_path)) >= 80
     assert len(lines(tmp_path)) == 81
 
 
@@ -136,30 +137,10 @@ def test_names_of_your_own_pass_as_text(tmp_path):
     }  # fmt: skip
 
 
-def test_what_cannot_be_recorded_is_said(tmp_path, monkeypatch):
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(InputError, match="unknown clock 'sun'"):
-        record(tmp_path, clock="sun")
-    with pytest.raises(InputError, match="0 steps"):
-        record(tmp_path, steps=0)
-    with pytest.raises(InputError, match="cannot record into"), record(file):
-        pass
-    assert record.active is None
-    with record(tmp_path, device=0):
-        loop(1)
-        with pytest.raises(InputError, match="already"), record(tmp_path):
-            pass
-    assert record.active is None
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with pytest.raises(MissingDependency, match="needs torch"):
-        record(tmp_path, clock="cuda")
-
-
 def test_an_empty_recording_warns(tmp_path):
     with pytest.warns(UserWarning, match="saw no op"), record(tmp_path / "new"):
         pass
-    assert list((tmp_path / "new").iterdir()) == []
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture
