@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -97,8 +98,21 @@ class Commands(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             from ppsim.base.text import guess_of
 
+            if _is_schedule(args[0]):
+                raise InputError(f"{args[0]} is a schedule, not a command", f"ppsim run {shlex.join(args)}")
             ctx.fail(f"No such command '{args[0]}'.{guess_of(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+
+def _is_schedule(word: str) -> bool:
+    """Whether a word names a schedule of the registry; no file is read, and no code of the user's is loaded."""
+    from ppsim.schedules import find, split_chunks
+
+    try:
+        find(split_chunks(word)[0])
+    except PpsimError:
+        return False
+    return True
 
 
 class _Ended(Exception):

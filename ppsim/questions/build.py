@@ -105,7 +105,8 @@ def parse_offload(text: str, chunks: int) -> float:
     if re.fullmatch(r"\d{1,6}", text, re.ASCII) and int(text) <= chunks:
         return float(text)
     have = "1 chunk" if chunks == 1 else f"{chunks} chunks"
-    raise InputError(f"--offload {text[:20]}: a device has {have}", f"0 to {chunks}, all, or a share such as 50%")
+    number = "0 or 1" if chunks == 1 else f"a whole number from 0 to {chunks}"
+    raise InputError(f"--offload {text[:20]}: a device has {have}", f"{number}, all, or a share such as 50%")
 
 
 def _ask_for_layouts(hint: str) -> str:

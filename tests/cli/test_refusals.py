@@ -251,3 +251,20 @@ def test_the_short_help_of_run_fits_two_screens_and_the_whole_has_every_option()
     whole = invoke("run", "--help-all").stdout
     kept = options_of("run") - {"--debug"}
     assert [word for word in sorted(kept) if word.startswith("--") and word not in whole] == []
+
+
+@pytest.mark.parametrize("word", ["1f1b", "ZBV", "interleaved:2"])
+def test_a_schedule_typed_as_a_command_is_told_of_run(word):
+    error = refused(word, "--devices", "4", "--mb", "8")
+    assert error.hint == f"ppsim run {word} --devices 4 --mb 8"
+    assert invoke("run", word, "--devices", "4", "--mb", "8").exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "offload"), [("1f1b", "0.5"), ("interleaved", "1.5"), ("interleaved", "3")])
+def test_a_hint_for_offload_names_values_that_work(name, offload):
+    words = ["run", name, "--devices", "4", "--mb", "8", "--offload"]
+    hint = refused(*words, offload).hint
+    for value in ("0", "all", "50%"):
+        assert value in hint
+        assert invoke(*words, value).exit_code == 0
+    assert "whole" in hint or "0 or 1," in hint
