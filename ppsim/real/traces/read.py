@@ -17,7 +17,7 @@ from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
 from ppsim.real.runs.record import load
 from ppsim.real.runs.record_file import is_record
-from ppsim.real.traces import job, kineto, primus, spans, table, table_file
+from ppsim.real.traces import job, kineto, primus, table, table_file
 from ppsim.real.traces.run import RealRun
 
 SUFFIXES = tuple(f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz"))
@@ -62,10 +62,6 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     found = by_format[held[0]]
     if held[0] == "primus":
         return primus.read_primus(source, found, _config(texts, next(iter(found))))
-    if held[0] == "spans":
-        rows, notes = spans.table_of(found)
-        run = _run_of_tables(source, {source: rows}, "", schedule)
-        return replace(run, notes=(*run.notes, *notes))
     if held[0] == "kineto":
         return kineto.read_kineto(source, found)
     if len(found) > 1:
@@ -73,7 +69,7 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     return _read_record(next(iter(found)), schedule)
 
 
-FORMATS = {"record": is_record, "primus": primus.matches, "kineto": kineto.matches, "spans": spans.matches}
+FORMATS = {"record": is_record, "primus": primus.matches, "kineto": kineto.matches}
 
 
 def shows_run(path: str) -> bool:

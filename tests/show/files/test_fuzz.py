@@ -56,7 +56,7 @@ from ppsim.workload.plans.rows import read_table, setup_of
 from ppsim.workload.plans.software import SCHEMA as SOFTWARE
 from ppsim.workload.plans.software import Software, Version
 from tests.cli.option_fuzz import ANCHORS
-from tests.real_runs import EACH, RECORDED, SPREADS, exported, ops_rows, simulated, write_csv
+from tests.real_runs import EACH, RECORDED, SPREADS, ops_rows, simulated, write_csv
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
@@ -122,7 +122,6 @@ USES: dict[str, Callable[[str], object]] = {
     ".against.json": lambda path: against(read_table(path)),
     ".against.csv": lambda path: against(read_table(path)),
     ".against.parquet": lambda path: against(read_table(path)),
-    ".otel.json": tell,
 }
 
 
@@ -173,7 +172,6 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     for suffix in (".csv", ".parquet"):
         save_table(ANCHORS, str(folder / f"anchors{suffix}"))
         found[f".against{suffix}"] = [(folder / f"anchors{suffix}").read_bytes()]
-    found[".otel.json"] = [exported(timeline).encode(), exported(timeline, steps=1).splitlines()[0].encode()]
     return found
 
 
