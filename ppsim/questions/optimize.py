@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
-import numpy as np
 
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 ALONE = "search"  # the key of a search that is no part of a front
 # The share of the time that the list has; seconds more for its first schedule: a slow machine has an answer as well.
 LISTED, FIRST_S = 0.6, 2.0
-MOST_STEPS, MOST_OPS = 40, 60_000  # of a film: what it knew when, and the ops of all its timelines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +140,7 @@ def answer(request: OptimizeRequest) -> Optimized:
             limit = begin + request.time_limit - time.monotonic()  # what generating the list took counts too
             # What the file has needs none.
             workers = cache(lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None)
-            steps: list[Step] = []
-            run = partial(_search, request, results, workers, steps)
+            run = partial(_search, request, results, workers)
             rows: list[tuple[float, Outcome]]
             try:
                 if request.front:
@@ -159,14 +156,13 @@ def answer(request: OptimizeRequest) -> Optimized:
             if any(found.interrupted for _, found in rows):
                 say_kept(results)
     kind = Front if request.front else Optimized
-    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs, tuple(steps))
+    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs)
 
 
 def _search(
     request: OptimizeRequest,
     results: Results,
     workers: Callable[[], Workers | None],
-    steps: list[Step],
     key: str,
     problems: Sequence[Problem],
     known: Sequence[Sequence[Known]],
@@ -174,8 +170,6 @@ def _search(
     time_limit: float,
 ) -> Outcome:
     """Take a search's outcome from the results, or search the placements that are feasible and keep it.
-
-    What a single search knew when is added to ``steps``.
 
     Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
     that the front is the same as without Ctrl-C.
@@ -194,8 +188,6 @@ def _search(
         def report(best: Solution, bound: float) -> None:
             value = best.score(problems[0].objective)[0]
             share = min(1.0, (time.monotonic() - begin) / max(time_limit, 1e-3))
-            if key == ALONE and (not steps or best is not steps[-1].solution or bound > steps[-1].bound):
-                steps.append(Step(time.monotonic() - begin, best, bound))
             bar(share, f"best {format_number(value)}, bound {format_number(bound)}")
 
         pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
@@ -208,7 +200,6 @@ def _search(
             report=report,
             workers=ready,
         )
-    steps.append(Step(time.monotonic() - begin, found.solution, found.bound))
     if results.path and (key == ALONE or not found.interrupted):  # a large schedule takes long to write down
         results.add(key, row_of(found))
     return found
@@ -222,13 +213,11 @@ class Optimized(Answer[OptimizeRequest]):
         rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps rising.
         known: the schedules of the list, of all placements.
         inputs: how to make the answer again.
-        steps: what the search knew when; none of what was kept.
     """
 
     rows: tuple[tuple[float, Outcome], ...]
     known: tuple[Known, ...]
     inputs: Mapping[str, Any]
-    steps: tuple[Step, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -307,8 +296,6 @@ class Optimized(Answer[OptimizeRequest]):
 
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
-        if suffix == ".html":
-            document = film(document, self.steps, self.outcome, "; ".join(sentences(self.outcome)))
         prices = [self.outcome.problem.costs] * len(document.timelines)
         return add_memory(document, prices, self.request.costs, asked=False)
 
@@ -378,41 +365,3 @@ def _numbers(found: Outcome) -> dict[str, Any]:
             for k, s in ((k, k.solution) for k in found.known)
         ],
     }
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a search knew after ``seconds``: the best schedule, and a bound of the objective."""
-
-    seconds: float
-    solution: Solution
-    bound: float
-
-
-def film(document: Document, steps: Sequence[Step], found: Outcome, lead: str) -> Document:
-    """Add the best orders of a search on its last placement; the document as it is where there is one only."""
-    from ppsim.engine.simple.longest_path import simulate
-    from ppsim.show.files.document import Story
-
-    problem, placed = found.problem, found.problem.placement.devices
-    steps = [step for step in steps if np.array_equal(step.solution.schedule.placement.devices, placed)][-MOST_STEPS:]
-    orders = list({id(step.solution): step.solution for step in steps}.values())
-    if len(orders) < 2 or sum(len(order.schedule) for order in orders) > MOST_OPS:
-        return document
-    places = {id(order): place for place, order in enumerate(orders)}
-    told = [
-        {
-            "timeline": places[id(step.solution)],
-            "seconds": round(step.seconds, 3),
-            "value": (value := step.solution.score(problem.objective)[0]),
-            "bound": min(step.bound, value),
-        }
-        for step in steps
-    ]
-    return replace(
-        document,
-        timelines=tuple(simulate(order.schedule, problem.costs) for order in orders),
-        titles=tuple(order.origin for order in orders),
-        title=document.title or document.titles[-1],
-        story=Story({"lead": lead, "objective": problem.objective, "steps": told}),
-    )

@@ -34,7 +34,6 @@ PAGES = {
     "plans": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 16 --schedules 1f1b",
     "memory by content": "memory zb-v --devices 4 --mb 8 --model llama3-8b",
     "memory under a cap": "memory 1f1b --devices 4 --mb 8 --model llama3-8b --cap 80GiB",
-    "film of a search": "optimize --devices 3 --mb 4 --ti 1.1 --tw 0.9 --comm 0.2 --time-limit 3",
     "cluster": f"run {ON_NODES}",
     "spread": "jitter 1f1b zb-1p --devices 4 --mb 8 --samples 200",
     "published runs": "plan --against PUBLISHED",

@@ -80,7 +80,6 @@ STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
-FILM_SCRIPTS = ("report_film.js",)  # only in pages of a search
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 OPS = ("kind", "stage", "chunk", "microbatch", "start", "end", "pair", "bound", "dependency")  # columns of a page
@@ -95,14 +94,13 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
-    if document.story:
-        scripts += FILM_SCRIPTS if "steps" in document.story.told else STORY_SCRIPTS
+    scripts += STORY_SCRIPTS * bool(document.story)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script("\n".join(map(read_script, scripts)) + START)
-    style = ["report_film.css"] * (FILM_SCRIPTS[0] in scripts) + ["report_map.css"] * bool(document.cluster)
+    style = ["report_map.css"] * bool(document.cluster)
     out.write(make_page(document, script, read_style(*style)))
 
 
