@@ -104,9 +104,17 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document, save
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     import importlib
 
+    if name in QUESTIONS:
+        from ppsim.questions.signatures import describe
+
+        return describe(name)
     for module, names in _HOME.items():
         if name in names:
             return getattr(importlib.import_module(module), name)

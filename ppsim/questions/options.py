@@ -40,6 +40,7 @@ class Option:
     common: bool  # whether the short help has it
     settings: Mapping[str, Any]  # what else click is told of it
     door: Any = None  # what a file or a page may state for it, of :mod:`ppsim.questions.door`
+    annotation: str = ""  # the type of its field, as source text
 
     @property
     def many(self) -> bool:
@@ -147,7 +148,8 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
             yield from list_options(inner, each.metadata["section"] or section)
         elif found := each.metadata.get(OPTION):
             taken = found.type or READERS.get(str(each.type).partition(" |")[0])
-            yield replace(found, name=each.name, section=found.section or section, type=taken)
+            named = getattr(each.type, "__name__", str(each.type))
+            yield replace(found, name=each.name, section=found.section or section, type=taken, annotation=named)
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
