@@ -62,18 +62,23 @@ class Costs:
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the time that each op occupies its device, shape (ops,); both ops of a pair have the pair's time.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages.
+        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices takes as long as on
+        the slowest.
 
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
         """
+        return share_durations(schedule, self.durations_by_device(schedule))
+
+    def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Return the durations of ops, shape (ops,), where each device takes its own time for what runs on all."""
         self.check_fit(schedule)
         if self.each is not None:
             if len(self.each) != len(schedule):
                 raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
-            return share_durations(schedule, self.each)
+            return self.each
         if schedule.has_lanes:
-            return share_durations(schedule, self._with_lanes(schedule))
+            return self._with_lanes(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)

@@ -311,15 +311,29 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)
 
 
-def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
-    """Factors of microbatches and their slices, and speeds of devices, of those that are given."""
+def draws_by_replica(costs: CostOptions) -> bool:
+    """Whether each data-parallel replica draws factors of its own for its microbatches."""
+    from ppsim.inputs.profile.scale import is_drawn
+
+    return any(map(is_drawn, costs.mb_scale))
+
+
+def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
+    """Make the costs of a replica from those of replica 0: with the factors that it draws for its microbatches."""
+    if not replica or not draws_by_replica(costs):
+        return made
+    return replace(made, scale=_factors(schedule, costs, replica)["scale"])
+
+
+def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[str, Any]:
+    """Factors of a replica's microbatches and their slices, and speeds of devices, of those that are given."""
     import numpy as np
 
     from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
 
     found = dict[str, Any]()
     if costs.mb_scale:
-        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices)
+        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices, replica)
     if costs.slice_scale and schedule.n_slices > 1:
         of_slices = parse_slice_scale(costs.slice_scale, schedule.n_slices, _attention_share(costs))
         found["scale"] = np.tile(of_slices, schedule.whole_microbatches) * found.get("scale", 1.0)

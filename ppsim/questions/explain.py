@@ -135,7 +135,7 @@ def answer(request: ExplainRequest) -> Explained:
         explanation, base, prices, execution = _explain_simulated(request)
         inputs = inputs_of(given, prices)
         schedule = explanation.timeline.schedule
-        each = time_replicas(schedule, prices, request.network, request.costs.links, request.several.replicas)
+        each = time_replicas(schedule, prices, request.network, request.costs, request.several.replicas)
     tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
     if not request.changes:
         tried = [what_if(*each) for each in try_rivals(base, given)]

@@ -111,7 +111,7 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    each = time_replicas(schedule, prices, network, request.costs.links, request.several.replicas)
+    each = time_replicas(schedule, prices, network, request.costs, request.several.replicas, to_torch=request.lowered)
     return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order, each)
 
 
