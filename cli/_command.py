@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -69,9 +70,12 @@ class Question(click.Command):
         self.silent = [*self.retired, help_all(), debug()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, naming what others call an option."""
+        """Parse as click does, naming what others call an option, and refuse an option of one value given twice."""
+        words = [*spell_out(self.get_params(ctx), args)]
         try:
-            return super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
+            if not ctx.resilient_parsing:
+                refuse_twice(ctx, self.make_parser(ctx).parse_args(list(words))[2])
+            return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             ours = ELSEWHERE.get(error.option_name.partition("=")[0])
             if not ours or all(ours not in param.opts for param in self.params):
@@ -123,6 +127,15 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
         yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
+def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
+    """Refuse an option that takes one value where it is given several times (BadParameter: the last would count)."""
+    for param, count in Counter(given).items():
+        if count < 2 or not isinstance(param, click.Option) or param.multiple:
+            continue
+        if not param.is_flag or param.secondary_opts:
+            raise click.BadParameter("it is given twice, and takes one value", ctx, param)
+
+
 def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:
     """Make the command of a question: it asks, writes every -o, and prints the answer if there is one."""
 
@@ -161,7 +174,7 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
-            click.echo(dump_json(found.to_json()).decode())
+            click.echo(dump_json(found.json_object()).decode())
         elif "-" not in output.output:
             terminal.show(found.line() if face.get("quiet") else found.blocks())
     for text in found.notes():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.text import shorten
-from ppsim.core.costs import Costs, costs_for
+from ppsim.core.costs import Costs, costs_for, count_in_steps
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
@@ -189,7 +189,8 @@ def generate(
     priced = {}
     if family.uses_costs:
         nothing = [np.empty(0, np.int64)] * shape.devices
-        priced["costs"] = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+        made = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+        priced["costs"] = count_in_steps(made)  # no unit of time changes an order
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     return Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
 

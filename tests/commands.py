@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import click
 from click.testing import CliRunner, Result
 
 from ppsim.cli import _run as run_and_explain
@@ -74,3 +75,16 @@ def start_command(
         start_new_session=True,
         **options,
     )
+
+
+def with_options(words: Sequence[str], more: Sequence[str]) -> list[str]:
+    """A command line with options, each in place of the value that it had, as a user edits the line."""
+    command = group.get_command(click.Context(group), words[0])
+    assert command
+    kept = list(words)
+    for option in more:
+        param = next((each for each in command.params if option in each.opts), None)
+        if param and not (isinstance(param, click.Option) and param.multiple):
+            for at in [at for at, word in enumerate(kept) if word in param.opts]:
+                del kept[at : at + 2]
+    return [*kept, *more]

@@ -120,7 +120,7 @@ class Comparison(Answer[CompareRequest]):
         """The schedules as rows of numbers; one that does not apply has a reason."""
         return list(self.to_json()["schedules"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.compare/1``."""
         from ppsim.analysis.compare import compare_object
 

@@ -169,7 +169,7 @@ class Explained(Answer[ExplainRequest]):
         """Idle time of all devices together, by cause."""
         return dict(self.explanation.idle.by_cause)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.explain/1``."""
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object

@@ -152,9 +152,9 @@ class Jitter(Answer[JitterRequest]):
     @property
     def table(self) -> list[dict[str, Any]]:
         """The schedules as rows of numbers."""
-        return list(self.to_json()["schedules"])
+        return list(self.json_object()["schedules"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.jitter/1``."""
         from ppsim.analysis.jitter import jitter_object
 

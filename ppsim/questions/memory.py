@@ -130,7 +130,7 @@ class Memory(Answer[MemoryRequest]):
         """Whether no device passes the cap."""
         return not self.report.over
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
 

@@ -175,7 +175,7 @@ class Card(Answer[ModelRequest]):
         """The fields, as one row."""
         return [self.fields]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.card/1``."""
         return {"schema": "ppsim.card/1", **self.fields}
 
@@ -220,7 +220,7 @@ class ModelCost(Answer[ModelRequest]):
         """The devices as rows of numbers, or the operators where only the model was asked for."""
         return self.training["devices"] if self.training else list_operators(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.model/2``."""
         known = describe_model(self.model)
         return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}

@@ -264,7 +264,7 @@ class Optimized(Answer[OptimizeRequest]):
             for cap, found in self.rows
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize/1``."""
         return {"schema": "ppsim.optimize/1", "inputs": self.inputs, **_numbers(self.outcome)}
 
@@ -303,7 +303,7 @@ class Optimized(Answer[OptimizeRequest]):
 class Front(Optimized):
     """The best schedule under each cap: time against memory."""
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize-front/1``."""
         return {"schema": "ppsim.optimize-front/1", "inputs": self.inputs, "front": self.table}
 

@@ -349,7 +349,7 @@ class Plans(Answer[PlanRequest]):
             for row in self.plans
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.plan/1``."""
         from ppsim.workload.plans.task import OUTCOMES
 
@@ -428,7 +428,7 @@ class Plans(Answer[PlanRequest]):
         """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
 
         def table(target: str, suffix: str) -> None:
-            write_table(self.table, self.to_json, self.inputs, target, suffix)
+            write_table(self.table, self.json_object, self.inputs, target, suffix)
 
         def explore(target: str, suffix: str) -> None:
             with open_atomically(target) as out:

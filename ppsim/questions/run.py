@@ -150,7 +150,7 @@ class Run(Answer[RunRequest]):
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
         from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
@@ -292,7 +292,7 @@ class Grid(Answer[RunRequest]):
             return cells_of(simulate(self.schedule, self._slots))
         return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.given, self._slots)
         return {"schema": "ppsim.grid/1", "inputs": inputs, "schedule": self.schedule.name, "rows": self.rows}
@@ -312,7 +312,7 @@ class Grid(Answer[RunRequest]):
 
         forms: dict[str, Callable[[], bytes]] = {
             ".csv": lambda: csv_of(self.rows).encode(),
-            ".json": lambda: orjson.dumps(self.to_json()),
+            ".json": lambda: orjson.dumps(self.json_object()),
         }
 
         def write(target: str, suffix: str) -> None:

@@ -94,7 +94,9 @@ class SweepRequest(Request):
 
 
 def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
-    """Time schedules over a grid of shapes: one row per shape that applies, for pandas, polars or pyarrow as it is.
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+
+    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
 
     Args:
         schedules: names or files.
@@ -156,10 +158,10 @@ class Sweep(Answer[SweepRequest]):
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The shapes that apply, as rows of numbers."""
-        return [dict(row) for row in self.to_json()["shapes"] if row["applies"]]
+        """The shapes as rows of numbers; one that a schedule does not take has a reason."""
+        return list(self.to_json()["shapes"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.sweep/1``."""
         from ppsim.analysis.compare import sweep_object
 
@@ -212,7 +214,7 @@ class Sweep(Answer[SweepRequest]):
         from ppsim.analysis.compare import mark_shapes
 
         marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
-        write_table(marked, self.to_json, self.inputs, target, suffix)
+        write_table(marked, self.json_object, self.inputs, target, suffix)
 
     def _tables(self, screen: Console) -> Iterable[Block]:
         """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""

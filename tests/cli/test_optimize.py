@@ -25,7 +25,7 @@ from ppsim.search.orders.copies import write_in_turns
 from ppsim.search.orders.optimize import Known, Outcome, find_front
 from ppsim.search.problem import Problem, evaluate
 from ppsim.version import INSTALL_OPTIMIZE
-from tests.commands import invoke
+from tests.commands import invoke, with_options
 
 
 def call(*words: str) -> Result:
@@ -278,7 +278,7 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
     assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     assert starts == [0, 1]
     for other in (("--cap", "3"), ("--seed", "1"), ("--tf", "2"), ("--time-limit", "6"), ("--objective", "makespan")):
-        error = call(*words, *other).exception
+        error = call(*with_options(("optimize", *words), other)[1:]).exception
         assert isinstance(error, InputError)
         assert "the rows of 'kept.csv' were computed from other inputs" in str(error)
 
