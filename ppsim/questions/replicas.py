@@ -49,8 +49,23 @@ class Replicas:
 
     def costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
         """The costs of each replica."""
-        took, factors = costs.durations(schedule), self.factors(schedule.n_devices)
-        return [replace(costs, each=took * row[schedule.device]) for row in factors]
+        return _scaled(schedule, costs, self.factors(schedule.n_devices))
+
+    def without(self, replica: int) -> Replicas:
+        """The replicas with one of them as fast as the costs say."""
+        return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
+
+    def distinct_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
+        """The costs of the replicas, those with the same factors once."""
+        import numpy as np
+
+        return _scaled(schedule, costs, np.unique(self.factors(schedule.n_devices), axis=0))
+
+
+def _scaled(schedule: Schedule, costs: Costs, factors: NDArray[np.float64]) -> list[Costs]:
+    """The costs with each row of factors, one factor for each device."""
+    took = costs.durations(schedule)
+    return [replace(costs, each=took * row[schedule.device]) for row in factors]
 
 
 class ReplicaFactors(click.ParamType[Any]):
@@ -156,9 +171,8 @@ def time_replicas(
         return None
     factors = replicas.factors(schedule.n_devices)
     rows, which = np.unique(factors, axis=0, return_inverse=True)
-    took = costs.durations(schedule)
     ends = np.zeros(rows.shape)
-    for row, factor in enumerate(rows):
-        timeline, _ = time_ops(schedule, replace(costs, each=took * factor[schedule.device]), network, links)
+    for row, each in enumerate(_scaled(schedule, costs, rows)):
+        timeline, _ = time_ops(schedule, each, network, links)
         np.maximum.at(ends[row], schedule.device, timeline.end)
     return Replicated(ends[which.ravel()], costs.unit)
