@@ -38,10 +38,12 @@ class WhatIf:
     limits: str = ""  # up to which times it is faster, the end of a sentence
 
     @property
-    def rank(self) -> tuple[float, float, int, int, str]:
+    def rank(self) -> tuple[float, float, int, int, int, str]:
         """What changes are sorted by: time, memory, messages, then the shorter name."""
         time = float(f"{self.per_microbatch:.9g}")
-        return time, self.held, self.metrics.messages, len(self.advice), self.advice
+        copies = self.timeline.schedule.placement.n_replicas
+        messages, words = self.metrics.messages, self.advice
+        return time, self.held, copies, messages, len(words), words
 
     def ties_with(self, other: WhatIf) -> bool:
         """Whether it takes as long as another, and holds as much."""
@@ -65,6 +67,10 @@ class Room:
     def takes(self, held: float) -> bool:
         """Whether a run that holds so much fits."""
         return held <= self.cap * (1 + 1e-9)
+
+    def activations(self, chunks: int) -> int:
+        """A stated cap in activations of one stage, rounded down; 0 where it is in another unit."""
+        return int(self.cap * chunks + 1e-9) if self.stated and self.unit == "activations" else 0
 
     def number(self, held: float) -> str:
         """An amount in words, a count without its unit."""
@@ -136,7 +142,9 @@ def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
 
 
 def best_of(
-    explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None = None,
 ) -> WhatIf | None:
     """The change within the memory that takes the least time per microbatch.
 
@@ -156,9 +164,7 @@ def best_of(
     return None
 
 
-def advise(
-    explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None
-) -> str:
+def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
     """One sentence: what to do first, and up to where it helps."""
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
     now = timeline.makespan / timeline.schedule.whole_microbatches
@@ -173,15 +179,20 @@ def advise(
     rates = f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
     if room is not None and room.is_over:
         held = f"which holds {room.number(best.held)}, not {room.text(room.held)}"
-        return f"first: {best.advice}, {held}: {format_change(change)} time per microbatch {rates}"
+        return f"first: {best.advice}, {held}: {format_change(change)} time per microbatch {rates}{best.limits}"
     less = f"{format_share(-change)} less time per microbatch"
     return f"first: {best.advice}, {less} {rates}{best.limits}"
 
 
 def advise_more_memory(
-    explanation: Explanation, changes: Sequence[WhatIf], room: Room | None
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None,
 ) -> str:
-    """The fastest change that holds more than is allowed; empty where none is faster than the best."""
+    """The fastest change that holds more than is allowed, where it is the fastest of all.
+
+    Empty where there is none.
+    """
     now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
     best = best_of(explanation, changes, room)
     least = min(now, best.per_microbatch if best else now) * (1 - 1e-3)

@@ -34,12 +34,14 @@ def mend(found: Slowdown) -> list[Mended]:
 
 
 def advise_job(changes: list[Mended], found: Slowdown) -> str:
-    """One sentence: what to mend first, of a job of several replicas."""
+    """One sentence: what to mend first."""
     step = float(found.steps.mean())
     best = changes[0] if changes else None
     if best is None or not best.step < step * (1 - 1e-3):
         return "none of these changes makes the job's step shorter: its ops and messages are alike"
-    return f"first: {best.what}, {format_share(1 - best.step / step)} less time per step of all replicas"
+    less = format_share(1 - best.step / step)
+    whose = " of all replicas" if len(found.job.replicas) > 1 else ""
+    return f"first: {best.what}, {less} less time per step{whose}"
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:

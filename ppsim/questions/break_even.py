@@ -31,7 +31,7 @@ RUNS = 40  # about as many simulations as two break-evens take
 LARGEST = 16.0  # the most that I + W is stretched
 # A search for queues costs as much as simulating so many times their ops: CPython searches a small
 # schedule, machine code a large one.
-SMALL, PER_OP_SMALL, PER_OP = 4_096, 150, 8
+SMALL, PER_OP_SMALL, PER_OP = 4_096, 50, 8
 WALK = 1_000_000  # likewise in all, of a family that improves its orders by walks
 DETAILED = 4  # likewise where sends and receives are ops
 
@@ -58,17 +58,20 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
     made, kept = timeline.schedule, ""
     splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
     shorter = made.n_chunks > base.schedule.n_chunks and not rival.network.cluster
+    twice = made.placement.n_replicas > base.schedule.placement.n_replicas
+    weights = ", which holds all weights twice" if twice else ""
     if not (splits or shorter):
-        return ""
+        return weights
     runs = [replace(rival, schedule=made), base]
     if _price(runs) > BUDGET:
         runs = [replace(run, keeps_queues=True) for run in runs]
         kept = ", queues in this order" if any(run.is_kept for run in runs) else ""
         if _price(runs) > BUDGET:
-            return " (up to which times was left out, as it takes long at this size)"
-    found = [*(_split_limits(*runs) if splits else ()), *(_message_limits(*runs) if shorter else ())]
+            return f"{weights}; up to which times was left out, as it takes long at this size"
+    found = list(_split_limits(*runs)) if splits else []
+    found += _message_limits(*runs) if shorter else []
     alone = " (each alone)" if len(found) > 1 else ""
-    return f" as long as {' and '.join(found)}{alone}{kept}" if found else ""
+    return weights + (f" as long as {' and '.join(found)}{alone}{kept}" if found else "")
 
 
 def _price(runs: Sequence[Run]) -> int:
@@ -104,26 +107,34 @@ def _message_limits(rival: Run, base: Run) -> Iterator[str]:
             return _per_microbatch(next(both)) - _per_microbatch(next(both))
 
         whole = _per_microbatch(base)
-        limit = _find_end(lead, now, now + whole / 16, lambda time: now + 2 * (time - now), now + 64 * whole)
+        first, most = now + whole / 16, now + 64 * whole
+        limit = _find_end(lead, now, first, lambda time: now + 2 * (time - now), most)
         if limit is not None:
-            yield f"a message less than {_round_down(limit)} {prices.unit}"
+            yield f"a message takes less than {_round_down(limit)} {prices.unit}"
         return
     if not np.any(prices.comm):
         return
 
     def lead_scaled(factor: float) -> float:
-        both = (r.edit(lambda costs: replace(costs, comm=costs.comm * factor)) for r in (base, rival))
+        both = (r.edit(lambda c: replace(c, comm=c.comm * factor)) for r in (base, rival))
         return _per_microbatch(next(both)) - _per_microbatch(next(both))
 
     limit = _find_end(lead_scaled, 1.0, 2.0, lambda factor: factor * 2, 1024.0)
     if limit is not None:
-        yield f"messages less than {_round_down(limit)} times as long as now"
+        yield f"messages take less than {_round_down(limit)} times as long as now"
 
 
 def _find_end(
-    lead: Callable[[float], float], low: float, high: float, grow: Callable[[float], float], most: float
+    lead: Callable[[float], float],
+    low: float,
+    high: float,
+    grow: Callable[[float], float],
+    most: float,
 ) -> float | None:
-    """The first value found up to which a lead lasts; None where it lasts to the most, or is refused."""
+    """The first value found up to which a lead lasts.
+
+    None where it lasts to the most, or where a run is refused.
+    """
     try:
         while lead(high) > 0:
             low, high = high, grow(high)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
+LIMITS = " as long as "  # where the advice goes on in another line
+INDENT = " " * len("first: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +146,18 @@ def answer(request: ExplainRequest) -> Explained:
         schedule = explanation.timeline.schedule
         each = time_replicas(schedule, prices, request.network, request.costs.links, request.several.replicas)
     tried = _try_changes(request, explanation, base, given, stated)
-    found = Explained(
-        request, explanation, tried.changes, inputs, stated, execution, each, tried.room, tried.notes
-    )
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes
+    found = Explained(request, explanation, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
 
 
 def _try_changes(
-    request: ExplainRequest, explanation: Explanation, base: Run, given: Given, stated: Stated | None
+    request: ExplainRequest,
+    explanation: Explanation,
+    base: Run,
+    given: Given,
+    stated: Stated | None,
 ) -> Tried:
     """Simulate the changes given, else those that may help.
 
@@ -164,6 +169,9 @@ def _try_changes(
         timed = ((change, *change_run(change, base, given)) for change in request.changes)
         return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
     if stated and stated.job and len(stated.job.replicas) > 1:
+        if request.cap is not None:
+            what = "--cap is for schedules tried in place of one, and a job of several replicas has none"
+            raise InputError(what, "leave it out")
         return Tried(())
     return try_changes(explanation, base, given, request.cap)
 
@@ -194,11 +202,18 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def advice(self) -> str:
-        """What to do first: of a job of several replicas what mends it, over all of them."""
-        from ppsim.analysis.explain import advise
+        """What to do first, of all that is simulated; of several replicas what mends all of them."""
+        from ppsim.analysis.explain import advise, best_of
         from ppsim.analysis.mending import advise_job
 
-        if self.slowdown is not None and len(self.slowdown.job.replicas) > 1:
+        if self.slowdown is None:
+            return advise(self.explanation, self.changes, self.room)
+        base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
+        now = base.makespan / base.schedule.whole_microbatches
+        changed = best.per_microbatch / now if best and now else 1.0
+        mended = min((each.step for each in self.mending), default=1.0)
+        least = mended / (float(self.slowdown.steps.mean()) or 1.0)
+        if len(self.slowdown.job.replicas) > 1 or least < changed:
             return advise_job(self.mending, self.slowdown)
         return advise(self.explanation, self.changes, self.room)
 
@@ -214,7 +229,8 @@ class Explained(Answer[ExplainRequest]):
 
         near = view_object(self.explanation, self.request.of_device, self._op)
         told = explain_object(self.explanation, self.changes, self.inputs, self.room)
-        return told | {"advice": self.advice} | near | self._job_object()
+        words = {"advice": self.advice, "notes": list(self.remarks)}
+        return told | words | near | self._job_object()
 
     def _job_object(self) -> dict[str, Any]:
         """What a healthy run would take, of a run that shows its replicas."""
@@ -275,16 +291,24 @@ class Explained(Answer[ExplainRequest]):
     @property
     def story(self) -> Story:
         """What a page says of the run."""
-        lines = [self.advice, *self._last_lines()]
+        lines = [self.advice, *self._more_memory, *self.remarks]
         return story_of(self.explanation, self.changes, self.room, lines)
 
-    def _last_lines(self) -> Iterator[str]:
-        """What is said after the changes: with more memory, and what is not shown."""
+    @property
+    def _more_memory(self) -> list[str]:
+        """The line on what is faster and holds more, if anything is."""
         from ppsim.analysis.explain import advise_more_memory
 
         more = advise_more_memory(self.explanation, self.changes, self.room)
-        yield from [more] if more else []
-        yield from self.remarks
+        return [more] if more else []
+
+    def _last_lines(self) -> Iterator[str]:
+        """What is said after the changes: what is not shown, what more memory gives, the advice."""
+        yield from (f"  {line}" for line in self.remarks)
+        yield ""
+        yield from self._more_memory
+        first, then, limits = self.advice.partition(LIMITS)
+        yield from [first, f"{INDENT}{then.lstrip()}{limits}"] if then else [first]
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
@@ -322,8 +346,7 @@ class Explained(Answer[ExplainRequest]):
             yield ""
         chart = shows_colours(screen)
         lines = explain_lines(self.explanation, self.changes, self.stated, screen)
-        last = ["", self.advice, *self._last_lines()]
-        for number, line in enumerate([*lines, *last]):
+        for number, line in enumerate([*lines, *self._last_lines()]):
             indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
             name, blanks, rest = line.partition("  ")
             yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)

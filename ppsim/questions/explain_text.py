@@ -64,8 +64,8 @@ def explain_lines(
         yield ""
         anew = explanation.base is not timeline
         against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
-        job = stated.job if stated else None
-        of_job = f" of replica {stated.replica} alone" if stated and job and len(job.replicas) > 1 else ""
+        several = stated and stated.job and len(stated.job.replicas) > 1
+        of_job = f" of replica {stated.replica} alone" if stated and several else ""
         yield f"what if (each simulated{of_job}{against}):"
     named = max([26, *(len(change.text) for change in changes)])
     for change in changes:
@@ -136,7 +136,10 @@ def _named(values: Iterable[tuple[object, float]]) -> str:
 
 
 def story_of(
-    explanation: Explanation, changes: Sequence[WhatIf], room: Room | None, lines: Sequence[str]
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None,
+    lines: Sequence[str],
 ) -> Story:
     """Everything that ``explain`` prints, for a page; ``lines`` end with what the notes say."""
     from ppsim.analysis.critical_path import path_steps
@@ -149,7 +152,8 @@ def story_of(
         {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
-    now, best = base.makespan / base.schedule.whole_microbatches, best_of(explanation, changes, room)
+    now = base.makespan / base.schedule.whole_microbatches
+    best = best_of(explanation, changes, room)
     told = {
         "first": best.text if best else "",
         "lead": ". ".join(lines),

@@ -67,7 +67,7 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
 
     room = _find_room(explanation, base, cap)
     plain = [_simulate(each, base, room) for each in _plain_attempts(base, given)]
-    attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base)))
+    attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     found = {each.text: each for each in attempts}
     rivals = [each for each in (_simulate(one, base, room) for one in attempts) if each]
     rivals.sort(key=lambda change: change.rank)
@@ -77,7 +77,8 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
     best = best_of(explanation, changes, room)
-    if best is not None and best.name in found:
+    base_time = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
     return Tried(tuple(changes), room, tuple(notes))
@@ -132,8 +133,10 @@ def _is_laned(base: Run) -> bool:
     return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
 
 
-def _rivals(base: Run) -> Iterator[tuple[Family, _Attempt]]:
+def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     """All schedules that do the same training on the devices of a run, each with its chunks.
+
+    A schedule that takes a limit of activations is tried with a cap that was given, too.
 
     A schedule that runs forwards only has none, nor has one whose ops run on several streams.
     """
@@ -158,7 +161,13 @@ def _rivals(base: Run) -> Iterator[tuple[Family, _Attempt]]:
                 continue
             spec = family.name if chunks == family.chunks else f"{family.name}:{chunks}"
             run = base.use(family.name, **options | {"chunks": None})
-            yield family, _Attempt(f"schedule={spec}", f"use {spec}", replace(run, spec=spec))
+            run = replace(run, spec=spec)
+            yield family, _Attempt(f"schedule={spec}", f"use {spec}", run)
+            limit = room.activations(chunks)
+            if limit and "limit" in family.options and run.shape.limit is None:
+                run = replace(run, shape=replace(run.shape, limit=limit))
+                text, advice = f"schedule={spec},limit={limit}", f"use {spec} --limit {limit}"
+                yield family, _Attempt(text, advice, run)
 
 
 _SIZES = ("devices", "stages", "microbatches")
@@ -167,7 +176,10 @@ _SIZES = ("devices", "stages", "microbatches")
 def _order_by_cause(
     explanation: Explanation, base: Run, rivals: Iterator[tuple[Family, _Attempt]]
 ) -> list[tuple[int, _Attempt]]:
-    """Each rival with the ops that it costs; first those that treat the largest cause, the cheapest first."""
+    """Each rival with the ops that it costs.
+
+    Those that treat the largest cause come first, the cheapest of them before the others.
+    """
     schedule = base.schedule
     assert schedule
     found = []
@@ -223,7 +235,11 @@ def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
 
 
 def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
-    """The memory of a run, and the most that is allowed (InputError: the cap is in another unit)."""
+    """The memory of a run, and the most that is allowed.
+
+    Raises:
+        InputError: the cap is in another unit.
+    """
     from ppsim.analysis.explain import Room
 
     held, unit = _held(base, explanation.base)

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether what ops cost decides their order, of the family or of ops added to its queues."""
+        """Whether ops are ordered by their costs, those of the family or those added to it."""
         from ppsim.schedules import family_of
 
         if self.costs.offload is not None or self.costs.encoder:
@@ -131,7 +131,8 @@ class Run:
         given = asdict(replace(self.shape, **shape))
         left = [name for name in OWN if given[name] is not None and name not in takes]
         made = replace(self.shape, **shape | dict.fromkeys(left))
-        run = replace(self, spec=spec, shape=made, schedule=None, left_out=tuple(map(_spelling, left)))
+        names = tuple(map(_spelling, left))
+        run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
         chunks = family.chunks if family else 1
         if made.chunks in (None, chunks) or _takes(family, made):
             return run
