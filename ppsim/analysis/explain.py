@@ -41,9 +41,13 @@ class WhatIf:
     def rank(self) -> tuple[float, float, int, int, int, str]:
         """What changes are sorted by: time, memory, messages, then the shorter name."""
         time = float(f"{self.per_microbatch:.9g}")
-        copies = self.timeline.schedule.placement.n_replicas
         messages, words = self.metrics.messages, self.advice
-        return time, self.held, copies, messages, len(words), words
+        return time, self.held, self.copies_of_weights, messages, len(words), words
+
+    @property
+    def copies_of_weights(self) -> int:
+        """How many times the devices together hold the model: twice where a schedule has two ends."""
+        return self.timeline.schedule.placement.n_replicas
 
     def ties_with(self, other: WhatIf) -> bool:
         """Whether it takes as long as another, and holds as much."""

@@ -58,20 +58,18 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
     made, kept = timeline.schedule, ""
     splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
     shorter = made.n_chunks > base.schedule.n_chunks and not rival.network.cluster
-    twice = made.placement.n_replicas > base.schedule.placement.n_replicas
-    weights = ", which holds all weights twice" if twice else ""
     if not (splits or shorter):
-        return weights
+        return ""
     runs = [replace(rival, schedule=made), base]
     if _price(runs) > BUDGET:
         runs = [replace(run, keeps_queues=True) for run in runs]
         kept = ", queues in this order" if any(run.is_kept for run in runs) else ""
         if _price(runs) > BUDGET:
-            return f"{weights}; up to which times was left out, as it takes long at this size"
+            return "; up to which times was left out, as it takes long at this size"
     found = list(_split_limits(*runs)) if splits else []
     found += _message_limits(*runs) if shorter else []
     alone = " (each alone)" if len(found) > 1 else ""
-    return weights + (f" as long as {' and '.join(found)}{alone}{kept}" if found else "")
+    return f" as long as {' and '.join(found)}{alone}{kept}" if found else ""
 
 
 def _price(runs: Sequence[Run]) -> int:

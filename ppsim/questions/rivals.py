@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.base.deadline import check_time
+from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.questions.break_even import describe_limits, price_of_search
 from ppsim.questions.build import build_memory, has_activation_bytes, layout_for, parse_cap
@@ -80,8 +81,23 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     base_time = explanation.base.makespan / explanation.base.schedule.whole_microbatches
     if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
+        limits = _describe_weights(base, best, fit, base_time) + limits
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
     return Tried(tuple(changes), room, tuple(notes))
+
+
+def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) -> str:
+    """Say that a schedule holds weights twice, and which is the fastest that does not."""
+    assert base.schedule
+    most = base.schedule.placement.n_replicas
+    if best.copies_of_weights <= most:
+        return ""
+    once = [each for each in fit if each.copies_of_weights <= most and each.per_microbatch < now]
+    least = min(once, key=lambda change: change.rank, default=None)
+    if least is None:
+        return ", which holds all weights twice"
+    name, less = least.advice.removeprefix("use "), format_share(1 - least.per_microbatch / now)
+    return f", which holds all weights twice; of those that do not, {name} is fastest ({less} less)"
 
 
 def _notes(room: Room, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]) -> Iterator[str]:
