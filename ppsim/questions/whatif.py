@@ -8,7 +8,7 @@ real run's) are edited where they are made, so that a schedule whose queues foll
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from ppsim.questions.build import (
     NUMBERS,
     build_costs,
     build_schedule,
+    check_used,
     kinds_of,
     layer_times,
     layout_for,
@@ -154,10 +155,11 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
     """
     parts = [part.strip() for part in PART.split(change)]
     keys = changeable_options()
-    parts.sort(key=lambda part: not _of_shape(keys.get(part.partition("=")[0].strip())))
+    parts.sort(key=lambda part: _rank_of(keys.get(part.partition("=")[0].strip())))
     run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
     _check_together(run, parts, given, keys)
-    timeline = run.time()
+    changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
+    run, timeline = _time_used(run, base, changed)
     for part in parts:
         if not _of_shape(keys.get(part.partition("=")[0].strip())):
             others = [other for other in parts if other != part]
@@ -165,6 +167,33 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
             _check_read(part, run, without, timeline)
     left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
     return change + left + " (queues keep their order)" * run.is_kept, timeline
+
+
+def _key_of(part: str) -> str:
+    """The option that a change names, without a stage, device or link."""
+    return re.split("[.= ]", part.strip())[0]
+
+
+def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
+    """Time a run, of another schedule without the times that it does not use and nobody changed.
+
+    Raises:
+        InputError: a time has no effect.
+    """
+    timeline = run.time()
+    schedule = timeline.schedule
+    if run.measured is not None:
+        return run, timeline
+    if run.spec != base.spec:
+        used = times_used(schedule, run.costs) | {*changed}
+        given = [name for name in GIVEN if getattr(run.costs, name) not in (None, ())]
+        if left := [name for name in given if name not in used]:
+            none: dict[str, Any] = {name: () if name == "slice_scale" else None for name in left}
+            names = (*run.left_out, *map(_spelling, left))
+            run = replace(run, costs=replace(run.costs, **none), schedule=None, left_out=names)
+            timeline = run.time()
+    check_used([timeline.schedule], run.costs)
+    return run, timeline
 
 
 def _spelling(name: str) -> str:
@@ -199,6 +228,11 @@ def changeable_options() -> dict[str, Option]:
     groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
     options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
     return {name.removeprefix("--"): each for each in options for name in each.spellings if name[:2] == "--"}
+
+
+def _rank_of(option: Option | None) -> int:
+    """The place of a change among others: the schedule, whose options follow, the shape, the rest."""
+    return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
 
 
 def _of_shape(option: Option | None) -> bool:

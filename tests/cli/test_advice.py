@@ -82,9 +82,7 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
         assert found["memory"] == {"held": 4.0, "cap": cap, "unit": "activations"}
     assert "which holds 2, not 4 activations" in asked("explain", "1f1b", *SMALL, "--cap", "2")["advice"]
     assert "nothing says how many bytes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))
-    assert "--what-if names the changes" in str(
-        refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4")
-    )
+    assert "--what-if names the changes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4"))
 
 
 def test_twice_the_microbatches_are_held_to_the_memory_too():
