@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ppsim.base.source import STANDARD_INPUT
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import (
     BESIDE,
@@ -92,10 +93,15 @@ class Run:
         return family is not None and family.uses_costs
 
     @property
+    def _keeps_all(self) -> bool:
+        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        once = self.spec == STANDARD_INPUT
+        return self.measured is not None or self.keeps_queues or once
+
+    @property
     def is_kept(self) -> bool:
         """Whether queues keep an order that their costs would change."""
-        kept = self.measured is not None or self.keeps_queues
-        return kept and self.schedule is not None and self.queues_follow_costs
+        return self._keeps_all and self.schedule is not None and self.queues_follow_costs
 
     def build(self) -> Schedule:
         """Make the schedule as ``run`` does; a real run keeps its queues unless its shape changes.
@@ -106,8 +112,7 @@ class Run:
         if not self.spec and not self.schedule:
             what = "the run follows no schedule of ours, so its shape cannot be changed"
             raise InputError(what, "schedule=NAME")
-        kept = self.measured is not None or self.keeps_queues or not self.queues_follow_costs
-        if self.schedule and kept:
+        if self.schedule and (self._keeps_all or not self.queues_follow_costs):
             return self.schedule
         options = self.shape, self.costs, self.network
         return build_schedule(self.spec, *options, price=self.price, quiet=True)
