@@ -291,8 +291,8 @@ class Explained(Answer[ExplainRequest]):
     @property
     def story(self) -> Story:
         """What a page says of the run."""
-        lines = [self.advice, *self._more_memory, *self.remarks]
-        return story_of(self.explanation, self.changes, self.room, lines)
+        notes = [*self._more_memory, *self.remarks]
+        return story_of(self.explanation, self.changes, self.room, self.advice, notes)
 
     @property
     def _more_memory(self) -> list[str]:

@@ -139,9 +139,10 @@ def story_of(
     explanation: Explanation,
     changes: Sequence[WhatIf],
     room: Room | None,
-    lines: Sequence[str],
+    advice: str,
+    notes: Sequence[str],
 ) -> Story:
-    """Everything that ``explain`` prints, for a page; ``lines`` end with what the notes say."""
+    """Everything that ``explain`` prints, for a page."""
     from ppsim.analysis.critical_path import path_steps
     from ppsim.analysis.explain import best_of
     from ppsim.show.files.document import Story
@@ -156,7 +157,8 @@ def story_of(
     best = best_of(explanation, changes, room)
     told = {
         "first": best.text if best else "",
-        "lead": ". ".join(lines),
+        "lead": advice,
+        "notes": list(notes),
         "heading": f"From work to makespan, {unit} of a device on average",
         "bars": _waterfall(explanation),
         "matrix": _matrix(explanation),
