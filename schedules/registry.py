@@ -89,6 +89,8 @@ class Family:
     # of the shape, before its options
     uses_costs: bool = False
     fills: bool = False  # whether its generator searches for idle slots op by op: seconds for a million ops
+    # whether its generator improves its orders by random walks: about a second, at any size
+    walks: bool = False
     # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
     interchangeable: bool = True
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R

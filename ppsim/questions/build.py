@@ -488,14 +488,20 @@ def add_memory(
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
     from ppsim.engine.memory.usage import curves
-    from ppsim.inputs.profile.profile import read
 
-    if costs.profile and not asked:
-        found = read(costs.profile)
-        if not (found.stage or (found.model and any(row.part == "layers" for row in found.activation))):
-            costs = replace(costs, profile=None)
+    if costs.profile and not asked and not has_activation_bytes(costs.profile):
+        costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
     return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs, model)[0]) for t, c in pairs))
+
+
+def has_activation_bytes(profile: str) -> bool:
+    """Whether a profile's file gives the bytes of activations."""
+    from ppsim.inputs.profile.profile import read
+
+    found = read(profile)
+    layers = found.model and any(row.part == "layers" for row in found.activation)
+    return bool(found.stage or layers)
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:

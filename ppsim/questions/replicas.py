@@ -54,6 +54,20 @@ class Replicas:
             own = costs_of_replica(schedule, costs, options, replica)
             yield replace(own, each=own.durations(schedule) * row[schedule.device])
 
+    def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
+        """The costs of the replicas, those with the same times once."""
+        alike = self.first_alike(schedule.n_devices, options)
+        return [own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at]
+
+    def first_alike(self, devices: int, options: CostOptions) -> list[int]:
+        """The first replica whose ops take the times of each; replicas that draw factors all differ."""
+        rows, drawn, first = self.factors(devices), draws_by_replica(options), dict[tuple[bytes, int], int]()
+        return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
+
+    def without(self, replica: int) -> Replicas:
+        """The replicas with one of them as fast as the costs say."""
+        return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
+
 
 class ReplicaFactors(click.ParamType[Any]):
     """A number of replicas and which are slower, or a factor for each."""
@@ -165,12 +179,11 @@ def time_replicas(
 
     if replicas is None:
         return None
-    factors, drawn = replicas.factors(schedule.n_devices), draws_by_replica(costs)
-    ends, timed = np.zeros(factors.shape), dict[tuple[bytes, int], int]()
+    alike = replicas.first_alike(schedule.n_devices, costs)
+    ends = np.zeros((len(alike), schedule.n_devices))
     for replica, own in enumerate(replicas.costs(schedule, prices, costs)):
-        same = timed.setdefault((factors[replica].tobytes(), replica * drawn), replica)
-        if same < replica:
-            ends[replica] = ends[same]
+        if alike[replica] < replica:
+            ends[replica] = ends[alike[replica]]
             continue
         timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
         np.maximum.at(ends[replica], schedule.device, timeline.end)

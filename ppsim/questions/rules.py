@@ -110,6 +110,13 @@ NEEDS = (
         "add --model NAME",
         ("memory", "partition"),
     ),
+    Need(
+        ("cap",),
+        lambda g: not g["changes"],
+        "{options} is for the schedules that explain tries by itself, and --what-if names the changes",
+        "leave one of them out",
+        ("explain",),
+    ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
     Need(
         ("results",),

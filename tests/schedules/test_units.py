@@ -1,6 +1,7 @@
 """Orders that follow costs do not follow the unit of these."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from ppsim.core.costs import Costs, costs_for, count_in_steps
 from ppsim.schedules import families, generate
 
-TIMES = [
+TIMES: list[dict[str, Any]] = [
     {"tf": 0.7, "ti": 0.1, "tw": 0.1, "comm": 0.0},
     {"tf": 0.1, "ti": 1.1, "tw": 0.3, "comm": 0.1},
     {"tf": 0.3, "ti": 0.3, "tw": 0.1, "comm": 0.1},

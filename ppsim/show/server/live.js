@@ -177,7 +177,7 @@ async function showWhy(story) {
   await showStory();
   comparePinned();
   drawSoon();
-  const [, key, value] = /^(mb|schedule)=([\w-]+)/.exec(story.first) ?? [];
+  const [, key, value] = /^(mb|schedule)=([\w:-]+)/.exec(story.first) ?? [];
   $('try').hidden = !key;
   $('try').onclick = () => {
     if (key === 'mb') setSliders({ mb: value });

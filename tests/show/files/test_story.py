@@ -32,6 +32,7 @@ def test_a_why_page_leads_from_work_to_the_makespan(tmp_path):
     assert causes[-1]["to"] == pytest.approx(said["makespan"])
     assert {bar["name"]: 4 * (bar["to"] - bar["from"]) for bar in causes} == pytest.approx(said["idle_by_cause"])
     assert told["lead"] == said["advice"]
+    assert told["notes"] == [said["advice_with_more_memory"], *said["notes"]]
     assert [step["text"] for step in told["path"]["steps"]] == said["critical_path_text"]
     assert [change["text"] for change in told["changes"]] == [each["change"] for each in said["what_if"]]
     assert [ghost["makespan"] for ghost in told["ghosts"]] == [each["makespan"] for each in said["what_if"]]

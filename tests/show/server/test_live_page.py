@@ -162,11 +162,11 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
 
 def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
     browser.open(at(address, "1f1b", devices=4, mb=8))
-    browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-1p')")
+    browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-v')")
     assert "turnaround" in text(browser, "#story")
     browser.run("document.getElementById('try').click()")
     assert not browser.run("document.documentElement.hasAttribute('data-told')")
-    browser.wait("document.querySelector('h1').innerText === 'ZB-1P'")
+    browser.wait("document.querySelector('h1').innerText === 'ZB-V'")
     browser.wait("document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')")
 
 
