@@ -163,7 +163,7 @@ class Run(Answer[RunRequest]):
         from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
-        suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
