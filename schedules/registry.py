@@ -93,6 +93,7 @@ class Family:
     walks: bool = False
     # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
     interchangeable: bool = True
+    counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
 
     def broken_rules(self, shape: Shape) -> list[Rule]:

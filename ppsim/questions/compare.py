@@ -25,7 +25,7 @@ from ppsim.questions.groups import (
 )
 from ppsim.questions.options import Request, flag, group
 from ppsim.questions.several import time_schedules
-from ppsim.questions.words import recomputed, title_with_chunks
+from ppsim.questions.words import counts_lines, recomputed, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ class Comparison(Answer[CompareRequest]):
 
         yield Table(headings, cells, spare=spare, tone=tone)
         yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+        yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
 

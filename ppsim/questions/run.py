@@ -24,7 +24,15 @@ from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
-from ppsim.questions.words import encoder_lines, recomputed, result_line, shape_line, summary, title_of
+from ppsim.questions.words import (
+    counts_lines,
+    encoder_lines,
+    recomputed,
+    result_line,
+    shape_line,
+    summary,
+    title_of,
+)
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
@@ -155,11 +163,13 @@ class Run(Answer[RunRequest]):
         from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
-        suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
+        if counts := counts_lines([self.schedule.name]):
+            suggested["counts"] = counts[0]
         return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
 
     def line(self) -> Iterator[Block]:
@@ -179,13 +189,16 @@ class Run(Answer[RunRequest]):
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from map(Line, counts_lines([self.schedule.name]))
         yield from recomputed([self.schedule])
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
             yield from self.replicas.lines()
 
     def notes(self) -> Iterator[str]:
-        """A faster order of the microbatches, and where an order of messages may hang."""
+        """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
+        if self.request.face.quiet:
+            yield from counts_lines([self.schedule.name])
         if self.reordered and not self.request.face.as_json:
             yield self._faster_order(self.reordered)
         if self.request.lowered and self.execution:
