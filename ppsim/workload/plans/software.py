@@ -17,6 +17,7 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
+LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}  # the software of launch flags, where nothing names it
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from ppsim.workload.plans.space import (
     read_key,
     short_run,
 )
-from ppsim.workload.plans.task import HELD, STAGES, STATES, WORK, Found, Task, usable_bytes
+from ppsim.workload.plans.task import HELD, STAGES, STATES, Found, Task, usable_bytes
 from tests.cases import EVERY
 
 MACHINE = read_machine("dgx-h100")
@@ -430,16 +430,16 @@ def test_an_order_by_costs_gives_way_to_a_fixed_one_that_is_as_good():
 
 
 def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
-    task, found = small(), Found()
+    task = small()
     bounds = bound_candidates(task, list_candidates(task), Found())[:6]
     placed = [
         bound._replace(seconds=s, bytes_=b)
         for bound, s, b in zip(bounds, (1, 2, 3, 3, 4, 5), (9, 9, 2, 9, 1, 5), strict=True)
     ]
-    left = _leave_out(placed, ((3.0, 3.0), (5.0, 1.0)), found)
+    left, out = _leave_out(placed, ((3.0, 3.0), (5.0, 1.0)))
     assert [(bound.seconds, bound.bytes_) for bound in left] == [(1, 9), (2, 9), (3, 2), (4, 1)]
-    assert found.counts[WORK] == 2
-    assert _leave_out(placed, (), found) == placed
+    assert [(bound.seconds, bound.bytes_) for bound in out] == [(3, 9), (5, 5)]
+    assert _leave_out(placed, ()) == (placed, [])
     candidate = bounds[0].candidate
     plain = Evaluate(task)(candidate)
     assert Evaluate(task, ((plain["step_s"] * 2, 0.0),))(candidate) == plain
