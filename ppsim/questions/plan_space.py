@@ -101,7 +101,7 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
-    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, NEED_EXPERTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
@@ -119,6 +119,8 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
     if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)
         raise InputError(f"{able.who} has no schedule {' or '.join(lacked)}", f"of {has}, or --any")
+    if not base.pairs_overlap and (pairs := [name for name in named if name in NEED_EXPERTS]) and space.schedules:
+        raise InputError(f"{pairs[0]} is made to hide all-to-all, which is forbidden", "leave out --no-overlap-a2a")
     if space.recompute_modules:
         base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
     elif base.kernels == "fused" and model.experts:  # attention has no scores to free; of dense layers norms are little

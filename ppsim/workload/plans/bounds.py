@@ -121,6 +121,7 @@ class Whole:
         if share:
             backward += share * (self.work(paired, candidate.recompute)[1] - backward)
         work, ends = forward + backward, forward + (0.0 if split else backward)
+        ends /= find(name).slices if name else 1
         filled = two or self.task.axes.base.post_validation
         least = least_share(g.pp, g.microbatches, 0.0 if filled else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
@@ -138,6 +139,7 @@ class Whole:
             plain = layer_times(model, machine, replace(alone, recompute="none"))
             self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
         one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        one = one and not (candidate.schedule and find(candidate.schedule).slices > 1)
         one = one and not self.task.axes.base.post_validation
         layers = self.layers[key]
         if (*key, one, backwards) not in self.times:
@@ -243,7 +245,7 @@ class Stages:
         parts = zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True)
         whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
         states = whole @ lives.owners
-        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
+        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0) / lives.slices
         return states, states + self.needs.activations @ lives.counts.T + beside
 
 
@@ -339,7 +341,9 @@ def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute:
     )
 
 
-def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False) -> float:
+def least_seconds(
+    costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False, pieces: int = 1
+) -> float:
     """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
 
     Args:
@@ -347,12 +351,14 @@ def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches
         devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
         microbatches: of a step.
         post: whether devices wait for no other to end a step, and a device's work alone counts.
+        pieces: slices of each sequence, of which a device waits for the first alone.
     """
     each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
     work = np.bincount(devices.ravel(), each) * microbatches
     if post:
         return float(work.max())
-    before, first = np.cumsum(costs.time[Kind.F]) - costs.time[Kind.F], np.empty((len(devices), len(work)))
+    forward = costs.time[Kind.F] / pieces
+    before, first = np.cumsum(forward) - forward, np.empty((len(devices), len(work)))
     for row, replica in zip(first, devices, strict=True):
         row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last
     return float((work + first.min(axis=0)).max())

@@ -255,7 +255,8 @@ class Evaluate:
         if (each > caps).any():
             return {"outcome": HELD, "memory_bytes": states}
         costs = stage_costs(task.model, machine, parallel, layout)
-        least = least_seconds(costs, devices, g.microbatches, parallel.post_validation) * (1 - ROUNDING)
+        post, pieces = parallel.post_validation, parallel.pieces
+        least = least_seconds(costs, devices, g.microbatches, post, pieces) * (1 - ROUNDING)
         if _beaten(self.limit, least, states):
             return {"outcome": STAGES}
         schedule = queues_of(parallel, costs) if g.pp > 1 else None

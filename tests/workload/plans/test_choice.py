@@ -141,3 +141,17 @@ def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent
     assert best(1.0, 1.021, schedules=two) == 0
     assert best(1.01, 1.0, 1.0, schedules=(*two, "interleaved")) == 1
     assert best(1.01, 1.0, schedules=("1f1b", "1f1b")) == 1
+
+
+def test_an_overlap_that_is_forbidden_is_in_no_plan():
+    """Schedules made to hide all-to-all are not tried, and pairs of others take what their parts take."""
+    wide = (*MIXED, "--pp", "2,4", "--ep", "8", "--top", "40")
+    free, forbidden = ({plan["schedule"] for plan in answer(*wide, *words)["plans"]}
+                       for words in ((), ("--no-overlap-a2a",)))  # fmt: skip
+    assert free - forbidden == {"interleaved-overlap"}
+    refused = invoke(*MIXED, "--no-overlap-a2a", "--schedules", "1f1b,interleaved-overlap")
+    assert isinstance(refused.exception, InputError)
+    assert "interleaved-overlap is made to hide all-to-all" in str(refused.exception)
+    pairs = (*MIXED, "--any", "--pp", "2", "--ep", "8", "--schedules", "dualpipe-v", "--top", "1")
+    hidden, seen = (answer(*pairs, *words)["plans"][0]["terms"] for words in ((), ("--no-overlap-a2a",)))
+    assert seen["communication"] > 1.2 * hidden["communication"]

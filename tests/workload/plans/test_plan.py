@@ -569,7 +569,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto"]
+    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto", "seq1f1b"]
 )
 @pytest.mark.parametrize(("pp", "overlap_p2p"), [(4, True), (2, False)])
 def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):

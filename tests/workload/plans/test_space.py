@@ -202,6 +202,7 @@ def small(model=DENSE, **changes):
     return Task(model, MACHINE, 8, 16, replace(axes, **changes), usable_bytes(MACHINE), keep=3)
 
 
+SLICED = ("1f1b", "seq1f1b", "seq1f1b-zb", "slimpipe")
 SPANS = ("1f1b", "zb-h2", "zb-v-torch", "dualpipe")
 LIGHT = {"layouts": ("even", "light-last", "light-ends"), "pp": (4, 8), "zero": (1, 2), "offload": (0, 50)}
 
@@ -213,7 +214,7 @@ def least_of(task, candidate):
     if parallel.pp > 1:
         devices = place(find(candidate.schedule).placement, parallel.pp, parallel.stages).devices
     costs = stage_costs(task.model, MACHINE, parallel, layout_of(task.model, candidate))
-    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation)
+    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation, parallel.pieces)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +223,12 @@ def least_of(task, candidate):
         (small(), 3),
         (small(MIXED, ep=(1, 4), pp=(2,)), 3),
         (small(replace(DENSE, layers=16), **LIGHT), 11),
+        (small(replace(DENSE, layers=16), schedules=SLICED, vp=(1, 2), recompute=("none",)), 3),
         (small(replace(DENSE, layers=16), schedules=SPANS, pp=(4, 8), base=Parallel(post_validation=True)), 1),
         pytest.param(small(replace(DENSE, layers=16), **LIGHT), 1, marks=pytest.mark.slow),
         pytest.param(small(replace(MIXED, layers=12), **LIGHT, ep=(1, 2)), 1, marks=pytest.mark.slow),
     ],
-    ids=["dense", "experts", "light", "spans", "light-whole", "experts-whole"],
+    ids=["dense", "experts", "light", "slices", "spans", "light-whole", "experts-whole"],
 )
 def test_bounds_are_below_what_candidates_take_and_hold(task, every):
     """The time by whole layers, met without a pipeline; the memory by stages, met where a backward has the peak."""
@@ -303,7 +305,7 @@ def test_devices_hold_at_least_what_the_schedule_lets_them(name, pp, vp, microba
 def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
     """Random bytes a stage, all schedules that plans try: the peak of the whole run, and what runs then, is above."""
     draw = np.random.default_rng(pp)
-    for schedule, vp in product((*SCHEDULES, *FITTED), (1, 2, 4)):
+    for schedule, vp in product((*SCHEDULES, *FITTED, *SLICED), (1, 2, 4)):
         for microbatches in (2 * pp, 3 * pp, 5 * pp + 1, 8 * pp)[:: 1 if EVERY == 1 else 2]:
             try:
                 made = schedule_of(schedule, pp, vp, microbatches)
@@ -316,7 +318,7 @@ def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
                 held, work = draw.exponential(size=(2, made.n_stages))
                 stages = StageMemory(nothing, nothing, nothing, held, KEPT * held, work)
                 most = np.add(*held_at_peaks(made, stages))
-                least = found.counts @ held + np.where(found.at_work >= 0, work[found.at_work], 0)
+                least = found.counts @ held + np.where(found.at_work >= 0, work[found.at_work], 0) / found.slices
                 assert (least <= most * (1 + 1e-9)).all(), (schedule, pp, vp, microbatches)
 
 
