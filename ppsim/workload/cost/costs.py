@@ -229,7 +229,9 @@ def _stage(
         full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
         weights, full = 0.0, inputs
-    times = np.array([forward, full + again, inputs + again, weights, again])
+    for_weights = parallel.weight_forwards * again  # a B that is never split counts it too, as such a run has none
+    backward = full + again + for_weights
+    times = np.array([forward, backward, inputs + again, weights + for_weights, again + for_weights])
     return times, float(communication[:3].sum())
 
 

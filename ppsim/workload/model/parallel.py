@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf
+from typing import Any
 
 from ppsim.base.toml import Refused, one_of, within
 from ppsim.schedules import find
@@ -79,6 +80,9 @@ class Parallel:
             rank and each node that has some of them.
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
+        weight_forwards: how many times a forward that recomputes runs again for W, beside once for I.
+        by_schedule: what the software does otherwise with some schedules: the name of each, and fields of
+            this class with their values; ``for_schedule`` puts them in place.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
     """
 
@@ -118,6 +122,8 @@ class Parallel:
     dispatch: str = "alltoall"
     dispatch_bytes: int = 2
     expert_load: float = 1.0
+    weight_forwards: int = 0
+    by_schedule: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
@@ -139,6 +145,12 @@ class Parallel:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
         if not 1 <= self.expert_load < inf:
             raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
+
+    def for_schedule(self, schedule: str) -> Parallel:
+        """Return what a run does with a schedule: what its software does otherwise with it is in place."""
+        if not self.by_schedule:
+            return self
+        return replace(self, by_schedule=(), **dict(dict(self.by_schedule).get(schedule, ())))
 
     @property
     def gpus(self) -> int:

@@ -244,7 +244,7 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
     if p.recompute == "selective":
         lines[-1] += "  # the plan recomputes attention's products; torchtitan chooses operators itself"
-    lines += ["", "[compile]", "enable = true", 'components = ["model", "loss"]']
+    lines += ["", "[compile]", f"enable = {str(p.kernels == 'compiled').lower()}", 'components = ["model", "loss"]']
     return "\n".join(lines) + "\n"
 
 

@@ -95,9 +95,13 @@ class Axes:
     joints: tuple[int, ...] = ()
 
 
-@lru_cache(maxsize=64)
-def habits(base: Parallel, paired: bool, zero: int, offload: int) -> Parallel:
-    """Set ZeRO, offload and overlap; ``paired``: all-to-all may hide behind the other half of a pair."""
+@lru_cache(maxsize=256)
+def habits(base: Parallel, paired: bool, zero: int, offload: int, schedule: str = "") -> Parallel:
+    """Set ZeRO, offload, overlap, and what the software does otherwise with a schedule.
+
+    ``paired``: all-to-all may hide behind the other half of a pair.
+    """
+    base = base.for_schedule(schedule)
     hides = base.overlap_ep or (paired and base.pairs_overlap)
     return replace(base, overlap_ep=hides, zero=zero, offload=offload / 100)
 
@@ -147,7 +151,7 @@ class Candidate(NamedTuple):
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            habits(base, self.paired, self.zero, self.offload),
+            habits(base, self.paired, self.zero, self.offload, self.schedule),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
