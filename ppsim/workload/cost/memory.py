@@ -311,5 +311,10 @@ def _layer_work(model: Model, parallel: Parallel, layer: Layer, content: StageCo
     """Bytes that the backward of one layer needs while it runs."""
     p, width = parallel, {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp]
     result = ITEM * tokens_of(model, p) * width / p.tp * (2 if model.gated else 1)
-    again = (1.0 if content.recomputed and p.recompute == "full" else 0.0) + p.offload  # and the layer that is copied
-    return result + again * layer_activations(model, p, layer, "none") if again else result
+    whole = layer_activations(model, p, layer, "none")
+    if content.recomputed and p.recompute == "full":
+        result += whole
+    if p.offload:  # the layer that is copied
+        alone = content.recomputed == content.layers
+        result += p.offload * (layer_activations(model, p, layer, p.recompute) if alone else whole)
+    return result

@@ -40,6 +40,7 @@ MOST_FITTED = {
     "zb-v": 8,
     "v-auto": 2,
 }  # plans that are ordered by costs; v-auto takes seconds for each
+SEEDS = 10  # plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
 MANY = 10_000  # candidates
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
@@ -57,12 +58,12 @@ def search(task: Task, run: Map, found: Found, report: Report) -> None:
         report: called with the share done and a line.
     """
     report(None, f"bounds of {task.gpus:,} GPUs' plans")
-    seen, first = found.simulated, replace(task, keep=1, front=False)
+    seen, first = found.simulated, replace(task, keep=SEEDS if task.axes.fitted else 1, front=False)
     left = _run_rounds(first, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
     if fitted := list(_fit_orders(task, seen)):
         left += _run_rounds(first, run, found, bound_candidates(task, fitted, found), report, seen)
     found.rows = best_of(task, seen.copy())
-    if task.keep > 1 or task.front:
+    if task.keep > first.keep or task.front:
         found.counts.subtract(outcome for _, outcome in left)
         _run_rounds(replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen)
     found.complete = True
@@ -153,8 +154,9 @@ def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
     """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
-    best = rows[task.keep - 1]["step_s"] * (1 + task.near) if len(rows) >= task.keep else task.known
-    return ((best, 0.0),) if best < float("inf") else ()
+    if len(rows) < task.keep:
+        return ((task.known, 0.0),) if task.known < float("inf") else ()
+    return ((max(rows[task.keep - 1]["step_s"], rows[0]["step_s"] * (1 + task.near)), 0.0),)
 
 
 def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:

@@ -267,7 +267,7 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                     if layout in BY_SPEED and (schedule in TWO_REPLICAS or layers > 0 or stages > model.layers):
                         continue  # devices with a stage of either end, as many layers that recompute, stages of none
                     if layout_layers(model, stages, layout) is not None:
-                        for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
+                        for zero, offload in product(zeros, axes.offload):
                             yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
 
 

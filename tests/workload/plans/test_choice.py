@@ -155,3 +155,15 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
     pairs = (*MIXED, "--any", "--pp", "2", "--ep", "8", "--schedules", "dualpipe-v", "--top", "1")
     hidden, seen = (answer(*pairs, *words)["plans"][0]["terms"] for words in ((), ("--no-overlap-a2a",)))
     assert seen["communication"] > 1.2 * hidden["communication"]
+
+
+def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
+    """And not everything at twice the time: recompute and copies to the host go together."""
+    words = (*DENSE, "--tp", "1", "--cp", "1", "--pp", "1", "--zero", "3", "--mbs", "2", "--any", "--top", "1")
+    full = answer(*words, "--recomputes", "full")["plans"]
+    whole = answer(*words, "--recomputes", "full", "--cap", "60GiB")["plans"][0]
+    assert full
+    cap = f"{0.995 * whole['memory_bytes'] / 2**30:.4f}GiB"
+    tight = answer(*words, "--offload", "0,0.125,1", "--cap", cap)["plans"][0]
+    assert tight["memory_bytes"] <= 0.995 * whole["memory_bytes"] * 1.001
+    assert tight["step_s"] < 1.1 * whole["step_s"]

@@ -121,10 +121,10 @@ def test_members_have_the_chunks_that_their_placement_allows():
     assert chosen(Group(1, 1, 1, 1, 8, 1, 8), vp=(2,)) == []
 
 
-def test_members_recompute_eighths_of_a_stage_and_offload_only_what_is_kept():
+def test_members_recompute_eighths_of_a_stage_and_offload_what_is_kept():
     group = Group(1, 1, 1, 2, 4, 1, 8)
     full = chosen(group, schedules=("1f1b",), recompute=("full",), offload=(0, 50))
-    assert [(c.layers, c.offload) for c in full] == [(-1, 0), (1, 0), (2, 0), (3, 0)]
+    assert [(c.layers, c.offload) for c in full] == [(n, o) for n in (-1, 1, 2, 3) for o in (0, 50)]
     plain = chosen(group, schedules=("1f1b",), recompute=("none", "selective"), offload=(0, 50))
     assert [(c.recompute, c.layers, c.offload) for c in plain] == [
         ("none", -1, 0), ("none", -1, 50), ("selective", -1, 0), ("selective", -1, 50)
