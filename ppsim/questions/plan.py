@@ -436,7 +436,7 @@ class Plans(Answer[PlanRequest]):
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
         yield from (Line(line) for line in self.told.lines)
         yield from self._counts()
-        yield self._rows()
+        yield from self._rows()
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
@@ -538,34 +538,39 @@ class Plans(Answer[PlanRequest]):
             yield f"{found.total - sum(found.counts.values()):>10,} not tried yet"
         yield ""
 
-    def _rows(self) -> Table:
+    def _rows(self) -> Iterator[Block]:
+        """What all listed plans have alike, in a line, and a table of what differs and of how they come out."""
         found = self.found.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
-        headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
-        headings += ["step\ns", "range\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
-        rows = [
-            [
-                f"{place + 1}{'*' if row['pareto'] and self.request.front else ''}",
-                *(str(row[k]) for k in sizes),
-                str(row["mbs"]),
-                str(row["microbatches"]),
-                row["schedule"] or "-",
-                *(f"{row[k]:.0%}" if k == "offload" else str(row[k]) for k in unusual),
-                row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
-                row["layout"],
-                format_number(row["step_s"]),
-                f"{format_range(row['low_s'], row['high_s'])}{' tied' if row['tied'] else ''}",
-                f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
-                format_share(row["mfu"]),
-                format_share(row["bubble"]),
-                format_size(row["memory_bytes"]),
-                why_lost(row, found[0]) if place else "",
-            ]
-            for place, row in enumerate(found)
-        ]
-        spare = ["layout", "M", "bubble", "MFU"]  # which sizes and the time almost say
-        return Table(headings, rows, 160, spare, ["schedule", "recompute", "layout", "loses by"])
+        choices: dict[str, list[str]] = {k: [str(row[k]) for row in found] for k in (*sizes, "mbs")}
+        choices["M"] = [str(row["microbatches"]) for row in found]
+        choices["schedule"] = [row["schedule"] or "-" for row in found]
+        choices |= {k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found] for k in unusual}
+        choices["recompute"] = [_recomputed(row) for row in found]
+        choices["layout"] = [row["layout"] for row in found]
+        alike = {name: cells[0] for name, cells in choices.items() if len(found) > 1 and len({*cells}) == 1}
+        if alike:
+            words = (f"{name} {cell}" for name, cell in alike.items())
+            yield Line(f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4)
+        front = self.request.front  # of time against memory
+        results = {
+            "step\ns": [format_number(row["step_s"]) for row in found],
+            "range\ns": [f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}" for row in found],
+            "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in found],
+            "MFU": [format_share(row["mfu"]) for row in found],
+            "bubble": [format_share(row["bubble"]) for row in found],
+            "memory": [format_size(row["memory_bytes"]) for row in found],
+            "loses by": [why_lost(row, found[0]) if place else "" for place, row in enumerate(found)],
+        }
+        columns = {"": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]}
+        columns |= {name: cells for name, cells in choices.items() if name not in alike} | results
+        # Others, or the line of the best, say most of these.
+        spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns"]
+        spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
+        spare = [name for name in spare if name in columns]
+        left = ["schedule", "recompute", "layout", "loses by"]
+        yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
 
     def _ranks(self) -> Iterator[Block]:
         """Where the best plan's ranks lie and which links its groups use."""
@@ -682,6 +687,11 @@ def describe(parallel: Any) -> str:
     words = [f"{name} {getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "dp") if getattr(p, name) > 1]
     words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
     return ", ".join([*words, *_unusual(p.zero, p.offload)])
+
+
+def _recomputed(row: Mapping[str, Any]) -> str:
+    """Return what a plan recomputes: none, selective, full, or full with how many layers of a stage."""
+    return row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
 
 
 def _label(row: Mapping[str, Any]) -> str:

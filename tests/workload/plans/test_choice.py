@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import ppsim.questions.plan as questions
 from ppsim.errors import InputError
+from ppsim.questions import terminal
 from ppsim.questions.plan import plan as ask_plan
 from ppsim.questions.plan_measured import CLOSE, choose, setting_of_row
 from ppsim.workload.plans.nearby import Nearby
@@ -167,3 +170,25 @@ def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
     tight = answer(*words, "--offload", "0,0.125,1", "--cap", cap)["plans"][0]
     assert tight["memory_bytes"] <= 0.995 * whole["memory_bytes"] * 1.001
     assert tight["step_s"] < 1.1 * whole["step_s"]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("width", [80, 100])
+def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(monkeypatch, question, width):
+    """On usual terminals: layout, bubble and MFU are in the table, or in the line above it."""
+    monkeypatch.setattr(
+        terminal,
+        "console",
+        lambda at_least=20, *, err=False: Console(width=width, force_terminal=True, color_system=None),
+    )
+    plans = answer(*QUESTIONS[question])["plans"]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", invoke(*QUESTIONS[question]).stdout)
+    heading = shown[: re.search(r"^1\*? ", shown, re.M).start()].splitlines()[-1]  # type: ignore[union-attr]
+    alike = " ".join(re.findall(r"^all of these: (.*?)\n\n", shown, re.M | re.S)).split(", ")
+    wanted = {"memory"} if question == "front" else {"MFU", "bubble"}
+    assert wanted <= {*heading.split()}
+    for name, key in (("layout", "layout"), ("mbs", "mbs"), ("schedule", "schedule"), ("recompute", "recompute")):
+        values = {(plan[key], plan["recompute_layers"] if key == "recompute" else 0) for plan in plans}
+        assert (name in heading.split()) == (len(values) > 1)
+        assert (len(values) > 1) or any(word.startswith(f"{name} ") or word == "no pipeline" for word in alike)
