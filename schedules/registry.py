@@ -96,6 +96,11 @@ class Family:
     counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
 
+    @property
+    def slices(self) -> int:
+        """K, slices of each sequence where the user gives none; 1 for schedules that cut none."""
+        return SLICES if "slices" in self.options else 1
+
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""
         return [rule for rule in self.rules if not rule.holds(shape)]

@@ -80,10 +80,9 @@ def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
     model = read_trained(trained.spec)
 
     def price(schedule: Schedule) -> Costs:
-        slices = schedule.n_slices
-        parallel = replace(trained.parallel(schedule), microbatches=schedule.n_microbatches // slices)
-        found = stage_costs(model, machine, parallel).costs
-        return replace(found, time=found.time / slices) if slices > 1 else found
+        whole = schedule.whole_microbatches
+        parallel = replace(trained.parallel(schedule), microbatches=whole, slices=schedule.n_slices)
+        return stage_costs(model, machine, parallel).costs
 
     return price
 

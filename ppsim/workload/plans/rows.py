@@ -332,7 +332,7 @@ def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: s
     if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
         schedule = "interleaved" if chunks > 1 else "1f1b"
     microbatches = max(per_pipeline // mbs, 1)
-    return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
+    return replace(fixed.for_schedule(schedule), mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
 
 
 def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:

@@ -322,7 +322,9 @@ def test_launch_flags_say_what_the_plan_says():
         "--num-query-groups 8",
     ):
         assert wanted in flags
-    text = torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    with pytest.raises(InputError, match="torchtitan recomputes all layers or none"):
+        torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    text = torchtitan_toml(MODEL, replace(parallel, recompute_layers=None), layout_of(MODEL, found))
     assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in text
     assert "local_batch_size = 16" in text
     with pytest.raises(InputError, match="Megatron-LM has no schedule"):
@@ -402,7 +404,7 @@ def answer(*words: str) -> dict[str, Any]:
 
 
 QUICK = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--seq", "4096"]
-QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,zb-1p"]
+QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,interleaved"]
 
 
 def test_a_plan_prints_what_it_left_out_and_the_best():
@@ -429,9 +431,10 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     assert found["schema"] == "ppsim.plan/1"
     steps = [row["step_s"] for row in found["plans"]]
     tied = [row["tied"] for row in found["plans"]]
-    assert tied == sorted(tied, reverse=True)
-    assert steps[sum(tied) :] == sorted(steps[sum(tied) :])
-    assert max(steps[: sum(tied)], default=0) <= min(steps) * math.exp(CLOSE[1])
+    assert steps[1:] == sorted(steps[1:])
+    assert max((step for step, tie in zip(steps, tied, strict=True) if tie), default=0) <= min(steps) * math.exp(
+        CLOSE[1]
+    )
     assert sum(found["outcomes"].values()) == found["candidates"]
     written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
@@ -442,7 +445,7 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
 
 def test_python_gets_the_plans_of_the_command():
     sizes = {"gpus": 8, "gbs": 8, "seq": 4096, "cp": 1, "tp": [4, 8], "mbs": [1]}
-    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "zb-1p"])
+    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "interleaved"])
     assert json.loads(json.dumps(found.to_json() | {"inputs": None})) == answer(*QUICK)
     assert [row["step_s"] for row in found.table] == [row["step_s"] for row in found.plans]
     assert found.table[0]["bubble_s"] == found.plans[0]["terms"]["bubble"]
@@ -566,7 +569,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto"]
+    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto", "seq1f1b"]
 )
 @pytest.mark.parametrize(("pp", "overlap_p2p"), [(4, True), (2, False)])
 def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
@@ -593,8 +596,9 @@ def test_a_plan_without_a_pipeline_draws_none():
     assert f"run it: {found.to_json()['run']}" in str(found)
 
 
-def test_what_measured_runs_make_fastest_is_listed(tmp_path):
-    """Plans are chosen by their corrected steps: none that was simulated is faster than all of the list."""
+def test_what_measured_runs_make_fastest_is_listed(tmp_path, monkeypatch):
+    """Several runs of the user's own: plans rank by their corrected steps, which none of the space undercuts."""
+    monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
     runs = [{"id": f"tp {tp}", "software": "megatron-core", "model": "llama3-8b", "gpu": "H100", "gpus": 16, "tp": tp,
              "pp": pp, "mbs": 1, "gbs": 64, "seq": 8192, "precision": "BF16", "step_s": seconds}
             for tp, pp, seconds in ((1, 4, 3.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))]  # fmt: skip
@@ -618,7 +622,7 @@ def test_compressed_attention_is_said_to_be_unseen():
 @pytest.mark.parametrize(
     ("software", "last"),
     [
-        (None, "its launch flags: --flags megatron, or torchtitan"),
+        (None, "its launch flags: --flags megatron"),
         ("deepspeed", "no launch flags are known of deepspeed"),
         ("torchtitan", 'components = ["model", "loss"]'),
         ("primus", "--bf16"),
