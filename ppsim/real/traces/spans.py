@@ -14,6 +14,8 @@ import msgspec
 
 from ppsim.base.source import name_of
 from ppsim.base.typed_json import decode
+from ppsim.base.unpack.json_objects import check_objects
+from ppsim.base.unpack.texts import split_lines
 from ppsim.errors import InputError
 
 MARK = '"resourceSpans"'
@@ -116,7 +118,8 @@ def table_of(texts: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
 
 def _ranks(text: str, source: str) -> Iterator[Rank]:
     """The ranks of a file: one export, or one a line."""
-    lines = text.splitlines() if text.count(MARK) > 1 else [text]
+    check_objects(text, source, HINT)  # of all its lines, which are decoded one by one
+    lines = split_lines(text, source) if text.count(MARK) > 1 else [text]
     for number, line in enumerate(lines, start=1):
         if line.strip():
             where = source if len(lines) == 1 else f"{source}, line {number}"
