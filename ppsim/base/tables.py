@@ -22,6 +22,7 @@ from ppsim.errors import InputError
 Row = Mapping[str, Any]
 MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
+MOST_COLUMNS = 2000
 _ROW, _CELL = 200, 64  # bytes of memory besides the characters
 # Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it takes them as text.
 # One that such a text has already stays apart, so that reading gives what was written.
@@ -114,6 +115,7 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
     table, rows = csv_rows(lines), list[dict[str, Any]]()
     names = [_unguarded(cell) for cell in next(table, [])]
     wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
+    _refuse_columns(lines.name, len(wanted))
     for row in table:
         cells = {name: _unguarded(row[place]) if place < len(row) else None for place, name in wanted}
         meter.take(_ROW + sum(_CELL + len(cell or "") for cell in cells.values()))
@@ -127,11 +129,17 @@ def _rows_of_parquet(data: bytes, name: str, hint: str, columns: Collection[str]
         what = f"{name}: column {quote(table.nested[0])} holds lists or objects"
         raise InputError(what, "a number or a text in each cell, or a .json file")
     wanted = [column for column in table.columns if column in columns or not columns]
+    _refuse_columns(name, len(wanted))
     meter.take(table.rows * (_ROW + _CELL * len(wanted)))
     values = [table.values(column) for column in wanted]
     if not wanted:
         return [{} for _ in range(table.rows)]
     return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _refuse_columns(name: str, count: int) -> None:
+    if count > MOST_COLUMNS:
+        raise InputError(f"{name} has {count:,} columns, more than {MOST_COLUMNS:,}", "a column for each number")
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -17,14 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.text import quote, shorten
-from ppsim.base.unpack.limits import Meter
-from ppsim.base.unpack.parquet_pages import DELTA_BYTE_ARRAY, DICTIONARY_PAGE, pages
+from ppsim.base.unpack.limits import Meter, size_limit, too_large
+from ppsim.base.unpack.parquet_sizes import (
+    DELTA_BYTE_ARRAY,
+    DICTIONARY_PAGE,
+    Chunk,
+    chunks_by_group,
+    pages,
+)
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import INSTALL_TABLES
 
 MAGIC = b"PAR1"
-MOST_FOOTER = 8 << 20  # bytes of the description at the end of a file
+MOST_FOOTER = 4 << 20  # bytes of the description at the end of a file
 MOST_LISTED = 50_000  # columns, row groups or remarks
+PAGE = 4  # the size that a file may have, over that of one page
+MOST_TEXT = 1 << 20  # characters of a cell
 MOST_PAGES = 200_000
 LONGEST_NUMBER = 32  # bytes of a value of fixed length
 BATCH = 1 << 16  # rows
@@ -61,6 +69,7 @@ class ParquetTable:
     header: str
     _data: bytes
     _file: Any  # pyarrow's ParquetFile
+    _groups: list[list[Chunk]]  # the columns of each row group
     _meter: Meter
     _pages: Meter
 
@@ -72,24 +81,32 @@ class ParquetTable:
             kind = self._file.schema_arrow.field(column).type
             return bool(types.is_timestamp(kind) or types.is_duration(kind))
 
-    def array(self, column: str) -> NDArray[Any]:
+    def array(self, column: str, longest: int = MOST_TEXT) -> NDArray[Any]:
         """Read a column: times in ns, null as NaN among numbers and None among texts.
+
+        Args:
+            column: its name.
+            longest: the most characters that a text may have.
 
         Raises:
             InputError: the column is too large, damaged, or of a type that is not read.
         """
         with refuse_faults(self.name, self.hint):
-            words = dict[str, str]()
+            words = _Words(self, column, longest)
             found = [self._numpy(column, chunk, words) for chunk in self._chunks(column)]
             return np.concatenate(found) if found else np.empty(0)
 
     def values(self, column: str) -> list[Any]:
         """Read a column as plain values: times as text, null as None (InputError: as :meth:`array`)."""
         with refuse_faults(self.name, self.hint):
-            words, found = dict[str, str](), list[Any]()
+            words, found = _Words(self, column, MOST_TEXT), list[Any]()
             for chunk in self._chunks(column):
                 found += self._plain(column, chunk, words)
             return found
+
+    def count(self, size: int) -> None:
+        """Count bytes of memory that are taken for the file (InputError: they are too many)."""
+        self._meter.take(size)
 
     def _chunks(self, column: str) -> Iterator[Any]:
         """Yield pieces of a column of at most ``BATCH`` rows."""
@@ -111,39 +128,34 @@ class ParquetTable:
         is_text = stored.physical_type == "BYTE_ARRAY"
         if is_text != _is_text(kind) or (stored.length or 0) > LONGEST_NUMBER:
             raise self._unread(column, kind)
-        data, count = memoryview(self._data), 0
-        for group in range(footer.num_row_groups):
-            chunk, seen, text = footer.row_group(group).column(place), 0, 0
-            begin = chunk.data_page_offset
-            if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < begin:
-                begin = chunk.dictionary_page_offset
-            end = begin + chunk.total_compressed_size
-            if not 0 <= begin <= end <= len(data):
+        data, most, count = memoryview(self._data), size_limit() // PAGE, 0
+        for chunks in self._groups:
+            chunk, text = chunks[place], 0
+            if chunk.end > len(data):
                 raise ValueError("a column lies outside the file")
-            for page in pages(data, begin, end):
+            for page in pages(data, chunk):
                 count, text = count + 1, text + page.unpacked
-                self._pages.take(max(page.packed, page.unpacked))
                 if count > MOST_PAGES:
                     raise ValueError(f"a column of more than {MOST_PAGES:,} pages")
+                if page.unpacked > most:
+                    what = f"{self.name}: a page of column {quote(column)}"
+                    raise too_large(what, most, PAGE * page.unpacked)
+                self._pages.take(max(page.packed, page.unpacked))
                 if page.kind == DICTIONARY_PAGE:
                     self._pages.take(_ENTRY * page.values)
-                    continue
-                if is_text and page.encoding == DELTA_BYTE_ARRAY:  # each may repeat all that was before
+                elif is_text and page.encoding == DELTA_BYTE_ARRAY:  # each may repeat all before it
                     self._pages.take(min(page.values, BATCH) * text)
-                seen += page.values
-                if seen >= chunk.num_values:
-                    break
 
     def _unread(self, column: str, kind: object) -> InputError:
         what = f"{self.name}: column {quote(column)} is of type {shorten(str(kind), 80)}"
         return InputError(what, f"a column of {TYPES}")
 
-    def _numpy(self, column: str, chunk: Any, words: dict[str, str]) -> NDArray[Any]:
+    def _numpy(self, column: str, chunk: Any, words: _Words) -> NDArray[Any]:
         from pyarrow import types
 
         kind = chunk.type
         if _is_text(kind):
-            return self._texts(chunk, words)
+            return words.array(chunk)
         if types.is_dictionary(kind):
             return self._numpy(column, chunk.cast(kind.value_type), words)
         if types.is_timestamp(kind) or types.is_duration(kind):
@@ -156,12 +168,12 @@ class ParquetTable:
         found: NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
         return found
 
-    def _plain(self, column: str, chunk: Any, words: dict[str, str]) -> list[Any]:
+    def _plain(self, column: str, chunk: Any, words: _Words) -> list[Any]:
         from pyarrow import types
 
         kind = chunk.type
         if _is_text(kind):
-            return self._texts(chunk, words).tolist()
+            return words.array(chunk).tolist()
         if types.is_dictionary(kind):
             return self._plain(column, chunk.cast(kind.value_type), words)
         if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
@@ -173,8 +185,16 @@ class ParquetTable:
         plain: list[Any] = chunk.to_pylist()
         return plain
 
-    def _texts(self, chunk: Any, words: dict[str, str]) -> NDArray[Any]:
-        """Turn numbers of a dictionary into texts, of which equal ones are one object."""
+
+class _Words:
+    """The texts of a column, of which equal ones are one object."""
+
+    def __init__(self, table: ParquetTable, column: str, longest: int) -> None:
+        self.table, self.column, self.longest = table, column, longest
+        self.known = dict[str, str]()
+
+    def array(self, chunk: Any) -> NDArray[Any]:
+        """Turn numbers of a dictionary into texts; null is None."""
         import pyarrow
 
         if not pyarrow.types.is_dictionary(chunk.type):
@@ -183,12 +203,24 @@ class ParquetTable:
         used = np.unique(places)
         used = used[used >= 0]
         held, found = chunk.dictionary, np.full(len(chunk.dictionary) + 1, None, object)
-        for place, word in zip(used.tolist(), held.take(pyarrow.array(used)).to_pylist(), strict=True):
-            if word is not None and word not in words:
-                self._meter.take(_TEXT + 4 * len(word))
-                words[word] = word
-            found[place] = words.get(word)
+        texts = held.take(pyarrow.array(used))
+        for place, text in zip(used.tolist(), texts, strict=True):
+            found[place] = self.take(text)
         return found[places]
+
+    def take(self, text: Any) -> str | None:
+        """Return a text of the library as the object that all equal texts are."""
+        if not text.is_valid:
+            return None
+        size = text.as_buffer().size
+        if size > self.longest:
+            what = f"{self.table.name}: column {quote(self.column)} has a text of {size:,} bytes"
+            raise InputError(what, f"{self.longest:,} at most")
+        word = str(text.as_py())
+        if word not in self.known:
+            self.table.count(_TEXT + 4 * len(word))
+            self.known[word] = word
+        return self.known[word]
 
 
 def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTable:
@@ -227,8 +259,8 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
         twice = [column for column, count in counts.items() if count > 2]
         if twice:
             raise InputError(f"{name} has two columns '{shorten(twice[0])}'", "rename one of them")
-        groups = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        if min([footer.num_rows, *groups]) < 0 or footer.num_rows != sum(groups):
+        groups = chunks_by_group(data, footer.num_columns)
+        if footer.num_rows != sum(rows for rows, _ in groups):
             raise ValueError("its numbers of rows contradict each other")
         nested = tuple(field.name for field in fields if field.name not in columns)
         texts = [column for column in columns if stored[columns[column]].physical_type == "BYTE_ARRAY"]
@@ -236,7 +268,8 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
         file = parquet.ParquetFile(source, pre_buffer=False, read_dictionary=texts, **limits)
         header = str((footer.metadata or {}).get(b"ppsim", b"").decode(errors="replace"))
     counted = meter, Meter(name)
-    return ParquetTable(name, hint, footer.num_rows, columns, nested, header, data, file, *counted)
+    places = [chunks for _, chunks in groups]
+    return ParquetTable(name, hint, footer.num_rows, columns, nested, header, data, file, places, *counted)
 
 
 def parquet_header(data: bytes) -> str:

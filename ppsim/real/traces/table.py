@@ -95,7 +95,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         InputError: a file is no table, a column is missing, or a value is none of its column's.
         MissingDependency: Parquet without pyarrow.
     """
-    meter = Meter(source)
+    meter = Meter(f"'{source}'")
     read = [read_file(path, data, meter) for path, data in files.items()]
     check_headers(source, read)
     tables = [_Columns(file) for file in read]

@@ -13,7 +13,7 @@ from ppsim.real.traces.table_words import is_text
 
 Column = NDArray[Any]
 CELL, TEXT = 8, 64  # bytes of a number, or of a text besides its characters
-ROW = 13 * CELL  # a table of ops has 13 columns, whatever a file has
+USUAL, ROW = 13, 200  # columns of a table of ops; bytes that a row takes in all that is made of it
 
 
 class Gathered:
@@ -35,7 +35,7 @@ class Gathered:
 
     def add(self, rows: int, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add rows; a column that they begin was empty before (InputError: too much memory)."""
-        extra = max(len(columns) - ROW // CELL, 0)
+        extra = max(len(columns) - USUAL, 0)
         self._meter.take(rows * (ROW + CELL * extra))
         for name, values in columns.items():
             if name not in self._parts:

@@ -22,11 +22,12 @@ from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
 from ppsim.errors import InputError
 from ppsim.real.traces.table_columns import ROW, Column, Gathered
-from ppsim.real.traces.table_words import is_known, meanings
+from ppsim.real.traces.table_words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides
 BATCH_ROWS, BATCH_CHARACTERS = 20_000, 4 << 20
+LONGEST_KIND, LONGEST_NUMBER = 10_000, 1000  # bytes of a text in Parquet
 MOST_DEVICES = 1 << 20
 HINT = (
     "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, kind, microbatch, start, end"
@@ -229,7 +230,11 @@ def _read_parquet(path: str, data: bytes, meter: Meter) -> File:
     table = open_parquet(data, f"'{name_of(path)}'", HINT, meter)
     meter.take(table.rows * ROW)
     wanted = set(meanings(table.columns).values())
-    columns = {name: table.array(name) for name in table.columns if name in wanted}
+    columns = {
+        name: table.array(name, LONGEST_KIND if is_text(name) else LONGEST_NUMBER)
+        for name in table.columns
+        if name in wanted
+    }
     units = {name: "ns" for name in columns if table.has_times(name)}
     header = find_object(table.header)
     return File(path, tuple(table.columns), table.rows, columns, header if isinstance(header, dict) else {}, units)

@@ -32,7 +32,7 @@ OP = 600  # bytes of memory that an op takes while it is read
 _TIME = ", time in"
 _TAGS = {"done", "active", "crit", "milestone"}
 _FLOWCHART = re.compile(r"\A(?:[ \t]*+(?:%%.*+|```mermaid)?\r?\n)*+[ \t]*+(?:flowchart|graph)\b")
-_RANK = re.compile(r'^\s*R\d+\["rank \d+<br/>', re.M)  # a box of ppsim.workload.plans.ranks
+_RANK = re.compile(r'^[ \t]*R\d+\["rank \d+<br/>', re.M)  # a box of ppsim.workload.plans.ranks
 _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
 
