@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 INT32, INT64, DOUBLE, BYTES, FIXED = 1, 2, 5, 6, 7  # physical types
 PLAIN, DELTA_BYTES, RLE_DICTIONARY = 0, 7, 8  # encodings
@@ -89,13 +90,13 @@ def repeat(count: int, width: int = 1) -> bytes:
     return bytes([width]) + varint(count << 1) + b"\0" * ((width + 7) // 8)
 
 
-def number(name: str, count: int, value: int = 0, **more: object) -> Column:
+def number(name: str, count: int, value: int = 0, **more: Any) -> Column:
     """A column of ``count`` equal whole numbers in a few bytes."""
     held = value.to_bytes(8, "little", signed=True)
     return replace(Column(name, INT64, count, repeat(count), dictionary=held), **more)
 
 
-def text(name: str, count: int, value: bytes, **more: object) -> Column:
+def text(name: str, count: int, value: bytes, **more: Any) -> Column:
     """A column of ``count`` equal texts, which is stored once."""
     held = len(value).to_bytes(4, "little") + value
     return replace(Column(name, BYTES, count, repeat(count), dictionary=held), **more)

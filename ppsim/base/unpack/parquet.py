@@ -146,7 +146,8 @@ class ParquetTable:
                 elif is_text and page.encoding == DELTA_BYTE_ARRAY:  # each may repeat all before it
                     self._pages.take(min(page.values, BATCH) * text)
 
-    def _unread(self, column: str, kind: object) -> InputError:
+    def _unread(self, column: str, kind: Any) -> InputError:
+        kind = getattr(kind, "value_type", kind)  # texts are read as dictionaries
         what = f"{self.name}: column {quote(column)} is of type {shorten(str(kind), 80)}"
         return InputError(what, f"a column of {TYPES}")
 
