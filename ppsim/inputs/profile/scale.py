@@ -17,6 +17,7 @@ from ppsim.base.source import name_of, read_text
 from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 
+LARGEST = 16 << 20  # bytes of a file of factors
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
 HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for a kind alone"
@@ -111,7 +112,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
         return _draw(name, rest, n, text, replica)
     named = f"'{name_of(text)}'"
     if _is_path(text):
-        text = read_text(text, hint)
+        text = read_text(text, hint, largest=LARGEST)
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:

@@ -183,14 +183,16 @@ def test_the_bound_is_shown_and_changes_with_the_costs(app):
 
 
 def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
-    monkeypatch.setattr("ppsim.show.server.app.LARGEST_UNPACKED", 1 << 20)
+    monkeypatch.setattr("ppsim.show.server.app.LARGEST_READ", 1 << 20)
     monkeypatch.setattr("ppsim.questions.view.MOST_CELLS", 4000)
     rows = ",".join(f"0F{i},0B{i}" for i in range(4001))
     status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
     assert status == 422
     assert "too much work" in json.loads(body)["error"]
     for bomb in (gzip.compress(bytes((1 << 20) + 1)), gzip.compress(bytes(1 << 20)) * 2):
-        assert ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")[0] == 413
+        status, body, _ = ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")
+        assert status == 422
+        assert json.loads(body)["error"] == "'x.trace.json.gz', decompressed, is larger than 1 MiB"
     assert not list(tmp_path.iterdir())
 
 
