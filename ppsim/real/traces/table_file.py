@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ppsim.base.source import name_of
 from ppsim.base.tables import parquet_metadata, require_pyarrow
-from ppsim.base.text import shorten
+from ppsim.base.text import quote, shorten
+from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
@@ -68,6 +69,7 @@ def check_headers(source: str, files: Sequence[File]) -> None:
                 f"{source} holds files of two runs: '{name_of(file.path)}' is of another than '{name_of(first.path)}'",
                 "a folder for each run, without files of an older one",
             )
+    _refuse_two_of_a_device(source, files)
     told = [tuple(file.header.get(name, -1) for name in ("replica", "device", "devices")) for file in files]
     if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
         return
@@ -80,6 +82,23 @@ def check_headers(source: str, files: Sequence[File]) -> None:
             raise InputError(
                 f"{source}: there is no file of device {missing}{which}, of {devices}",
                 "the files of all processes in one folder",
+            )
+
+
+def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
+    """Refuse two files that, by the recorder's headers, are of one device (InputError)."""
+    seen = dict[str, File]()
+    for file in files:
+        header = file.header
+        if not {"ppsim", "device"} <= header.keys():
+            continue
+        device = f"device {quote(header['device'])} of replica {quote(header.get('replica', 0))}"
+        first = seen.setdefault(device, file)
+        if first is not file:
+            raise InputError(
+                f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record {device}: two runs, or two "
+                "processes that were told no rank",
+                "a folder for each run, and record(..., device=RANK) where no launcher tells the rank",
             )
 
 
@@ -130,6 +149,10 @@ def _read_json_lines(path: str, text: str) -> File:
         raise InputError(f"'{name_of(path)}' is cut short in line {len(lines)}", "leave that line out, or a whole file")
     rows = [_object(line, f"'{name_of(path)}', line {number}") for number, line in enumerate(lines, start=1)]
     header = rows.pop(0) if "schema" in rows[0] else {}
+    again = next((n for n, row in enumerate(rows) if row.get("schema") == OPS_SCHEMA), None)
+    if again is not None:
+        what = f"line {again + len(lines) - len(rows) + 1} begins another recording"
+        raise InputError(f"'{name_of(path)}' is of two processes: {what}", "a file for each process, in one folder")
     names = list(dict.fromkeys(name for row in rows for name in row))
     if len(rows) * len(names) > SPARSE * sum(map(len, rows)) + SLACK:
         what = f"{len(rows):,} rows name {len(names):,} columns, and each row few of them"
