@@ -28,6 +28,14 @@ _ROW, _CELL = 200, 64  # bytes of memory besides the characters
 # One that such a text has already stays apart, so that reading gives what was written.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
+# What colours a terminal, moves its cursor or turns its text round where a table is printed. It is written as an escape
+# such as \\x1b, and so is the backslash of a text that looks like one.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    r"|\\(?=x(?:0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(?:202[a-e]|206[6-9]))"
+)
+_ESCAPE = re.compile(r"\\(?:x(0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(202[a-e]|206[6-9]))")
+
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     """Find the format of a table by its file's suffix.
@@ -77,6 +85,8 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
     if suffix.endswith(".parquet"):
         return _write_parquet(lists, header, compression="zstd")
+    if suffix.endswith(".csv"):
+        lists = {name: _escaped_column(column) for name, column in lists.items()}
     rows = zip(*lists.values(), strict=True)
     if suffix.endswith(".csv"):
         text = io.StringIO(newline="")
@@ -85,6 +95,12 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
         return text.getvalue().encode()
     lines = (dump_json(dict(zip(lists, row, strict=True)), end=b"\n") for row in rows)
     return b"".join([dump_json(header, end=b"\n"), *lines])
+
+
+def _escaped_column(column: list[Any]) -> list[Any]:
+    """Escape the texts of a column, each different one once."""
+    escaped = {cell: _escape(cell) for cell in {cell for cell in column if isinstance(cell, str)}}
+    return [escaped.get(cell, cell) for cell in column] if escaped else column
 
 
 def read_table(
@@ -160,15 +176,29 @@ def _csv_of(rows: Sequence[Row]) -> bytes:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, (bool, list, tuple, Mapping)):
-        return json.dumps(value)
-    if isinstance(value, str) and _FORMULA.match(value):
-        return f"'{value}"
+        return _escape(json.dumps(value))
+    if isinstance(value, str):
+        text = _escape(value)
+        return f"'{text}" if _FORMULA.match(text) else text
     return repr(value) if isinstance(value, float) else value
 
 
+def _escape(text: str) -> str:
+    """Write control characters, all but tabs and line ends, as escapes."""
+    return _CONTROL.sub(_escape_of, text)
+
+
+def _escape_of(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
 def _unguarded(cell: Any) -> Any:
-    """A cell's text as it was before :func:`_cell`."""
-    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell
+    """Return a cell's text as it was before :func:`_cell`."""
+    if not isinstance(cell, str):
+        return cell
+    text = cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+    return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
 
 
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:

@@ -15,11 +15,12 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from ppsim.base.source import name_of
-from ppsim.base.text import shorten
+from ppsim.base.text import quote, shorten
 from ppsim.base.unpack.json_objects import decode_object, find_object
 from ppsim.base.unpack.limits import Meter
 from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
+from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
 from ppsim.real.traces.table_columns import ROW, Column, Gathered
 from ppsim.real.traces.table_words import is_known, is_text, meanings
@@ -88,6 +89,7 @@ def check_headers(source: str, files: Sequence[File]) -> None:
                 f"{source} holds files of two runs: '{name_of(file.path)}' is of another than '{name_of(first.path)}'",
                 "a folder for each run, without files of an older one",
             )
+    _refuse_two_of_a_device(source, files)
     told = [tuple(file.header.get(name, -1) for name in ("replica", "device", "devices")) for file in files]
     if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
         return
@@ -100,6 +102,23 @@ def check_headers(source: str, files: Sequence[File]) -> None:
             raise InputError(
                 f"{source}: there is no file of device {missing}{which}, of {devices}",
                 "the files of all processes in one folder",
+            )
+
+
+def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
+    """Refuse two files that, by the recorder's headers, are of one device (InputError)."""
+    seen = dict[str, File]()
+    for file in files:
+        header = file.header
+        if not {"ppsim", "device"} <= header.keys():
+            continue
+        device = f"device {quote(header['device'])} of replica {quote(header.get('replica', 0))}"
+        first = seen.setdefault(device, file)
+        if first is not file:
+            raise InputError(
+                f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record {device}: two runs, or two "
+                "processes that were told no rank",
+                "a folder for each run, and record(..., device=RANK) where no launcher tells the rank",
             )
 
 
@@ -174,6 +193,10 @@ def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
         for line in batch:
             number += 1
             rows.append(_row(line, number, source))
+            if number > 1 and rows[-1].get("schema") == OPS_SCHEMA:
+                what = f"line {number} begins another recording"
+                hint = "a file for each process, in one folder"
+                raise InputError(f"{source} is of two processes: {what}", hint)
         if number == len(batch) and "schema" in rows[0]:
             header = rows.pop(0)
         for name in dict.fromkeys(chain.from_iterable(rows)):
