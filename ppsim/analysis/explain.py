@@ -46,7 +46,7 @@ class WhatIf:
 
     @property
     def copies_of_weights(self) -> int:
-        """How many times the devices together hold the model: twice where a schedule has two ends."""
+        """How many times the devices together hold the model: 2 for a schedule with two ends."""
         return self.timeline.schedule.placement.n_replicas
 
     def ties_with(self, other: WhatIf) -> bool:
@@ -183,7 +183,8 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | Non
     rates = f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
     if room is not None and room.is_over:
         held = f"which holds {room.number(best.held)}, not {room.text(room.held)}"
-        return f"first: {best.advice}, {held}: {format_change(change)} time per microbatch {rates}{best.limits}"
+        time = f"{format_change(change)} time per microbatch"
+        return f"first: {best.advice}, {held}: {time} {rates}{best.limits}"
     less = f"{format_share(-change)} less time per microbatch"
     return f"first: {best.advice}, {less} {rates}{best.limits}"
 

@@ -170,7 +170,7 @@ def _try_changes(
         return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
-            what = "--cap is for schedules tried in place of one, and a job of several replicas has none"
+            what = "--cap is for schedules that are tried, and a job of several replicas has none"
             raise InputError(what, "leave it out")
         return Tried(())
     return try_changes(explanation, base, given, request.cap)
@@ -202,7 +202,7 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def advice(self) -> str:
-        """What to do first, of all that is simulated; of several replicas what mends all of them."""
+        """What to do first of all that is simulated; of replicas, what mends all of them."""
         from ppsim.analysis.explain import advise, best_of
         from ppsim.analysis.mending import advise_job
 

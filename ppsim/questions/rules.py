@@ -113,7 +113,7 @@ NEEDS = (
     Need(
         ("cap",),
         lambda g: not g["changes"],
-        "{options} is for the schedules that explain tries by itself, and --what-if names the changes",
+        "{options} is for what explain tries by itself, and --what-if names the changes",
         "leave one of them out",
         ("explain",),
     ),

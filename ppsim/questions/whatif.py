@@ -236,7 +236,7 @@ def changeable_options() -> dict[str, Option]:
 
 
 def _rank_of(option: Option | None) -> int:
-    """The place of a change among others: the schedule, whose options follow, the shape, the rest."""
+    """The place of a change among others: the schedule, the shape, the rest."""
     return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
 
 

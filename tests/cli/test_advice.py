@@ -1,4 +1,4 @@
-"""Advice is never beaten by what ppsim knows: rivals from the whole registry, within the memory, and up to where."""
+"""Advice is never beaten by what ppsim knows, within the memory, and says up to where it holds."""
 
 import json
 import re
@@ -30,11 +30,12 @@ def known(words: list[str]) -> list[dict[str, Any]]:
 
 
 def named_first(found: dict[str, Any]) -> dict[str, Any]:
-    """The change that the advice names, as a row of the answer; the run itself where it names none."""
+    """The change that the advice names, as a row of the answer; the run where it names none."""
     advice = found["advice"]
     if not advice.startswith("first:"):
         base = found["simulated_makespan"]
-        return {"change": "", "makespan": base, "makespan_per_mb": base / found["microbatches"], "held": 0}
+        each = base / found["microbatches"]
+        return {"change": "", "makespan": base, "makespan_per_mb": each, "held": 0}
     part = advice.removeprefix("first: ").split(", ")[0]
     texts = {
         "move layers so that stages are equal": "equal stages",
@@ -48,14 +49,15 @@ def named_first(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_cure_of_a_slow_link_is_offered():
-    """Of 1F1B with one slow link: the fastest in its memory, and the fastest of all with what it holds."""
+    """Of 1F1B with a slow link: the fastest in its memory, and the fastest of all."""
     found, rows = asked("explain", "1f1b", *LINKED), known(LINKED)
     own = next(row for row in rows if row["name"] == "1f1b")["peak_activations_share"]
     fit = min(row["makespan"] for row in rows if row["peak_activations_share"] <= own)
     best = min(rows, key=lambda row: row["makespan"])
     assert named_first(found)["makespan"] == fit < found["makespan"]
     assert found["advice_with_more_memory"].startswith(f"with more memory: use {best['name']}, ")
-    assert f"holding {best['peak_activations_share']:g} activations" in found["advice_with_more_memory"]
+    held = f"holding {best['peak_activations_share']:g} activations"
+    assert held in found["advice_with_more_memory"]
 
 
 def test_the_fill_of_1f1b_is_cured_by_a_v_that_splits_its_backwards():
@@ -72,7 +74,7 @@ def test_the_fill_of_1f1b_is_cured_by_a_v_that_splits_its_backwards():
 
 
 def test_a_cap_takes_the_place_of_what_the_run_holds():
-    """More memory offers more; less wants a schedule that holds less, also one that takes longer."""
+    """More memory offers more; less wants a schedule that holds less, also a slower one."""
     for cap in (2, 3, 8):
         found = asked("explain", "1f1b", *LINKED, "--cap", str(cap))
         fit = [row["makespan"] for row in known(LINKED) if row["peak_activations_share"] <= cap]
@@ -80,9 +82,11 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
         assert first["makespan"] <= min(fit)
         assert first["held"] <= cap
         assert found["memory"] == {"held": 4.0, "cap": cap, "unit": "activations"}
-    assert "which holds 2, not 4 activations" in asked("explain", "1f1b", *SMALL, "--cap", "2")["advice"]
+    advice = asked("explain", "1f1b", *SMALL, "--cap", "2")["advice"]
+    assert "which holds 2, not 4 activations" in advice
     assert "nothing says how many bytes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))
-    assert "--what-if names the changes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4"))
+    both = refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4")
+    assert "--what-if names the changes" in str(both)
 
 
 def test_twice_the_microbatches_are_held_to_the_memory_too():
@@ -148,7 +152,7 @@ def test_advice_is_never_beaten_by_a_comparison_of_all(name, words):
     ],
 )
 def test_advice_holds_up_to_the_times_that_it_names(name, words):
-    """Below them ``run`` finds the schedule faster than the one asked about, a little above no longer."""
+    """Below them ``run`` finds the schedule faster, a little above no longer."""
     advice = asked("explain", name, *words)["advice"]
     rival = re.match(r"first: use (\S+),", advice)
     assert rival
@@ -164,19 +168,22 @@ def test_advice_holds_up_to_the_times_that_it_names(name, words):
 
     for share in (0.1, 0.5, 0.9, 0.999, 1.02):
         if split:
-            half = str(1 + (float(split[1]) - 1) * share) if share < 1 else str(float(split[1]) * share)
+            most = float(split[1])
+            half = str(1 + (most - 1) * share if share < 1 else most * share)
             taken = ran(rival[1], *words[4:], "--ti", half, "--tw", half)
             assert (taken < base) == (share < 1), (share, advice)
         if message:
             most = float(message[1])
             time = str(now + (most - now) * share if share < 1 else most * share)
-            assert (ran(rival[1], "--comm", time) < ran(name, "--comm", time)) == (share < 1), advice
+            taken, other = ran(rival[1], "--comm", time), ran(name, "--comm", time)
+            assert (taken < other) == (share < 1), advice
 
 
 def test_a_schedule_that_holds_weights_twice_says_so():
     advice = asked("explain", "1f1b", "--devices", "2", "--mb", "4")["advice"]
     assert advice.startswith("first: use chimera, 20.0% less time per microbatch")
-    assert "which holds all weights twice; of those that do not, zb-v is fastest (16.7% less)" in advice
+    assert "which holds all weights twice" in advice
+    assert "of those that do not, zb-v is fastest (16.7% less)" in advice
 
 
 def test_what_takes_long_to_simulate_is_left_out_and_named():
@@ -184,14 +191,16 @@ def test_what_takes_long_to_simulate_is_left_out_and_named():
     found = asked("explain", "1f1b", "--devices", "64", "--mb", "512")
     left = next(note for note in found["notes"] if note.startswith("left out"))
     assert "v-auto" in left
-    assert named_first(found)["makespan"] == asked("run", "zb-v-torch", "--devices", "64", "--mb", "512")["makespan"]
+    run = asked("run", "zb-v-torch", "--devices", "64", "--mb", "512")
+    assert named_first(found)["makespan"] == run["makespan"]
 
 
 def test_a_job_of_several_replicas_is_mended_over_all_of_them():
-    """The advice is the change that saves most of the job's step, and the page shows the job's lines."""
+    """The advice is the change that saves most of the job's step."""
     found = asked("explain", str(STRAGGLERS))
     best = max(found["mending"], key=lambda change: change["saves"])
-    assert found["advice"].startswith(f"first: {best['what']}, {100 * best['saves']:.1f}% less time per step")
+    less = f"{100 * best['saves']:.1f}% less time per step"
+    assert found["advice"].startswith(f"first: {best['what']}, {less}")
     assert found["what_if"] == []
     assert invoke("explain", str(STRAGGLERS), "-q").stdout.strip() == found["advice"]
 
@@ -206,7 +215,7 @@ def test_the_page_of_a_job_shows_its_lines(tmp_path):
 
 
 def test_a_slow_replica_is_advised_against_by_the_step_of_all():
-    """One device of one replica is all of the slowdown: healing it is named, not a change of replica 0."""
+    """One device of one replica is all of the slowdown: healing it is named."""
     found = asked("explain", "1f1b", *SMALL, "--replicas", "4,2.1=2")
     rows = {row["change"]: row["makespan"] for row in found["what_if"]}
     assert rows["replica 2 as the others"] == asked("run", "1f1b", *SMALL)["makespan"] == 33

@@ -1,4 +1,4 @@
-"""A what-if is ``run`` with that option: random schedules, options and changes give the makespan of the run."""
+"""A what-if is ``run`` with that option: random schedules, options and changes."""
 
 import json
 from typing import Any
@@ -52,7 +52,8 @@ def cases(draw) -> tuple[str, dict[str, str], dict[str, str], str]:
         given_first += [name for name in COPIES if name not in given_first]
     changed = draw(st.lists(st.sampled_from(sorted(every)), max_size=2, unique=True))
     name = draw(st.sampled_from(NAMES))
-    other = draw(st.sampled_from([*NAMES, name, name, name])) if changed else draw(st.sampled_from(NAMES))
+    others = [*NAMES, name, name, name] if changed else NAMES
+    other = draw(st.sampled_from(others))
     first = {"devices": str(P), "mb": str(M)} | {key: draw(every[key]) for key in given_first}
     return name, first, {key: draw(every[key]) for key in changed}, other
 
@@ -85,7 +86,7 @@ COPIED = {
 @example(("interleaved", {"devices": "4", "mb": "8", "chunks": "3"}, {}, "1f1b"))
 @example(("1f1b-overlap", {"devices": "4", "mb": "8", "tfb": "2"}, {}, "1f1b"))
 def test_a_what_if_is_the_run_with_that_option(case):
-    """Queues follow costs as they do in ``run``; what another schedule does not take is named and left out."""
+    """Queues follow costs as in ``run``; what another schedule does not take is named."""
     name, first, changed, other = case
     parts = [f"{key}={value}" for key, value in changed.items()]
     parts += [f"schedule={other}"] if other != name else []
@@ -104,7 +105,8 @@ def test_a_what_if_is_the_run_with_that_option(case):
             return
         fewer = [{k: v for k, v in changed.items() if k != key} for key in changed]
         kept = [{k: v for k, v in first.items() if k not in each or k in MANY} for each in fewer]
-        less = [answered("run", other, *spelled(a), *spelled(b)) for a, b in zip(kept, fewer, strict=True)]
+        pairs = zip(kept, fewer, strict=True)
+        less = [answered("run", other, *spelled(a), *spelled(b)) for a, b in pairs]
         # a change without effect is refused, which a run does not see
         assert ran["makespan"] in [each["makespan"] for each in less if each], case
     else:

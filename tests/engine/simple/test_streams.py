@@ -182,10 +182,15 @@ def test_an_activation_on_the_host_is_not_held():
 
 
 @SOME
-@given(st.sampled_from(PLAIN), st.integers(1, 5), st.integers(1, 10), st.sampled_from([0.0, 0.5, 1.0]))
+@given(
+    st.sampled_from(PLAIN),
+    st.integers(1, 5),
+    st.integers(1, 10),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
 @example("interleaved-overlap", 4, 16, 0.0)
 def test_copies_that_decide_nothing_change_no_critical_path(name, devices, microbatches, comm):
-    """Of ops that set a start together the one before in the queue is named, then the one that made the input."""
+    """Of ops that set a start together the one before in the queue is named, then the input's."""
     try:
         plain = generate(name, devices=devices, microbatches=microbatches)
     except InputError:
