@@ -192,3 +192,17 @@ def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(mon
         values = {(plan[key], plan["recompute_layers"] if key == "recompute" else 0) for plan in plans}
         assert (name in heading.split()) == (len(values) > 1)
         assert (len(values) > 1) or any(word.startswith(f"{name} ") or word == "no pipeline" for word in alike)
+
+
+def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatch):
+    """Those that the software's launch flags refuse, too: nothing is left out of the counts."""
+    monkeypatch.chdir(tmp_path)
+    words = (*FEW, "--software", "torchtitan", "--pp", "2,4", "--gbs", "24")
+    found = answer(*words)
+    refused = "the software's launch flags refuse the plan"
+    assert found["outcomes"][refused] > 0
+    assert sum(found["outcomes"].values()) == found["candidates"]
+    assert invoke(*words, "-q", "-o", "x.html").exit_code == 0
+    page = (tmp_path / "x.html").read_text()
+    assert refused in page
+    assert all(name in page for name in found["outcomes"])
