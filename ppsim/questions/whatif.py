@@ -159,7 +159,7 @@ def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
 
 
 def _partition_line(base: Run, given: Given) -> str:
-    """Write the command that finds the split of layers; words in capitals stand for what the run does not tell."""
+    """Write the command that finds the split of layers, and in words what it needs that the run does not tell."""
     from ppsim.questions.partition import PartitionRequest
 
     assert base.schedule
@@ -171,7 +171,8 @@ def _partition_line(base: Run, given: Given) -> str:
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
     if not base.costs.layout:
-        return f"{line} {'--num-layers LAYERS' if base.costs.profile else '--t-layer TIME,TIME,...'}"
+        needed = "their number in --num-layers" if base.costs.profile else "the time of each one in --t-layer"
+        return f"{line}, with {needed}"
     layout = layout_for(base.schedule, base.costs.layout)
     layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
