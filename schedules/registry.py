@@ -21,6 +21,7 @@ from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
 
 FLAGS = {"microbatches": "--mb"}
+LIMIT = "limit"  # the option of a schedule that bounds its memory
 REACH = 64
 Works = Callable[[dict[str, Any]], bool]
 
@@ -310,15 +311,23 @@ def flag(name: str) -> str:
 def _nearest(given: Mapping[str, Any], works: Works) -> str:
     """Write flags that make ``given`` work: for each number the nearest below and above, or else two numbers at once.
 
-    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Empty if nothing near works.
+    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Where another limit on memory works, no
+    other device count or batch is named, as neither is for a limit to choose. Empty if nothing near works.
     """
     numbers = {name: value for name, value in given.items() if isinstance(value, int)}
+    if LIMIT in numbers and (found := _nearest_limit(given, numbers, works)):
+        return found
     single = []
     for name, now in numbers.items():
         fits = [x for x in _around(now, numbers) if works({**given, name: x})]
         below, above = next((x for x in fits if x < now), None), next((x for x in fits if x > now), None)
         single += [f"{flag(name)} {x}" for x in (below, above) if x is not None]
     return " or ".join(single) or next(_both(given, numbers, works), "")
+
+
+def _nearest_limit(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> str:
+    least = next((x for x in _around(numbers[LIMIT], numbers) if works({**given, LIMIT: x})), None)
+    return "" if least is None else f"{flag(LIMIT)} {least}"
 
 
 def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> Iterator[str]:

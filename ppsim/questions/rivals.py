@@ -278,10 +278,7 @@ def _held(run: Run, timeline: Timeline) -> tuple[float, str]:
 
 
 def _partition_line(base: Run, given: Given) -> str:
-    """The command that finds the split of layers.
-
-    Words in capitals stand for what the run does not tell.
-    """
+    """Write the command that finds the split of layers, and in words what it needs and the run does not tell."""
     from ppsim.questions.partition import PartitionRequest
 
     assert base.schedule
@@ -294,8 +291,8 @@ def _partition_line(base: Run, given: Given) -> str:
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
     if not base.costs.layout:
-        layers = "--num-layers LAYERS" if base.costs.profile else "--t-layer TIME,TIME,..."
-        return f"{line} {layers}"
+        needed = "their number in --num-layers" if base.costs.profile else "the time of each one in --t-layer"
+        return f"{line}, with {needed}"
     layout = layout_for(base.schedule, base.costs.layout)
     layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
