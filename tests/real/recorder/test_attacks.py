@@ -29,7 +29,7 @@ from ppsim.real.recorder import guard, notes, writer
 from ppsim.real.runs import streams
 from ppsim.record import op, record
 from tests.commands import SOURCE
-from tests.real.recorder.test_harmless import NAME, WHOLE, settled, train, warned
+from tests.real.recorder.loops import NAME, WHOLE, settled, train, warned
 
 SUFFIX = ".ops.jsonl"
 
@@ -156,7 +156,8 @@ def test_options_of_any_type(options, tmp_path):
 
 
 def test_whole_numbers_of_any_type_are_options(tmp_path):
-    with warned() as said, record(tmp_path, device=np.int64(3), replica=np.uint8(1), steps=np.int32(5)):
+    options: dict[str, Any] = {"device": np.int64(3), "replica": np.uint8(1), "steps": np.int32(5)}
+    with warned() as said, record(tmp_path, **options):
         train()
     assert said == []
     (made,) = recordings(tmp_path)
@@ -470,7 +471,7 @@ class PropertyStage(Stage):
     """A version that hands out what computes."""
 
     @property
-    def backward_one_chunk(self) -> Any:  # type: ignore[override]
+    def backward_one_chunk(self) -> Any:
         return lambda *given, **named: ("backward", given, named)
 
 
@@ -506,7 +507,7 @@ def test_what_another_tool_put_there_meanwhile_stays(tmp_path, monkeypatch):
             def theirs(schedule: Any) -> Any:
                 return ours(schedule)
 
-            Schedule.step = theirs  # type: ignore[method-assign]
+            Schedule.step = theirs  # type: ignore[method-assign, assignment]
         assert Schedule.__dict__["step"] is theirs
         assert Schedule(microbatch=0).step()[0] == ("forward", (), {"microbatch": 0})
         assert len(recordings(tmp_path)) == 0
@@ -654,7 +655,12 @@ def raise_named(text: str, number: int, frame: Any) -> None:
 @pytest.mark.parametrize("within", ["mark", "write", "end"])
 def test_a_time_limit_of_the_program_that_strikes_within_the_recorder_passes(handler, within, tmp_path, monkeypatch):
     """A signal's handler raises an ordinary exception while the recorder is at work: it is the program's."""
-    plain = {"mark": streams.Wall.mark, "write": writer.Writer.append, "end": writer.Writer.close}[within]
+    calls: dict[str, Any] = {
+        "mark": streams.Wall.mark,
+        "write": writer.Writer.append,
+        "end": writer.Writer.close,
+    }
+    plain = calls[within]
 
     def struck(*given: Any) -> Any:
         signal.raise_signal(signal.SIGUSR1)

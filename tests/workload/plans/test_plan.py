@@ -439,7 +439,7 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
     assert [float(row["step_s"]) for row in read_table("p.csv")] == steps
-    assert [row["step_s"] for row in read_table("p.parquet")] == steps
+    assert [row["step_s"] for row in read_table("p.parquet", columns=["step_s"])] == steps
     assert Path("r.mmd").read_text().startswith("flowchart LR")
 
 
@@ -500,7 +500,9 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
     ],
 )
 def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
-    result = invoke(*QUICK, *changes)
+    named = [word for word in changes if word.startswith("--")]
+    kept = [word for at in range(1, len(QUICK), 2) if QUICK[at] not in named for word in QUICK[at : at + 2]]
+    result = invoke("plan", *kept, *changes)
     error = result.exception
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
     hint = error.hint if isinstance(error, PpsimError) else ""
