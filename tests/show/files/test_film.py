@@ -10,7 +10,6 @@ from ppsim.questions import optimize as searching
 from ppsim.questions.optimize import Step, film
 from ppsim.show.files.document import Document, save
 from tests.browser import started
-from tests.pages import BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +55,7 @@ def test_a_search_has_its_steps(found):
     assert found.steps[-1].bound == found.bound
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_page_steps_through_and_plays(found, tmp_path):
     """The slider changes chart and numbers, also by key; play goes from the first to the last."""
     target = tmp_path / "film.html"

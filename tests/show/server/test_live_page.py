@@ -14,10 +14,9 @@ import pytest
 
 from tests.browser import started
 from tests.commands import SOURCE, invoke
-from tests.pages import BROWSER
 from tests.real.runs.cases import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
