@@ -19,6 +19,7 @@ from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
+from tests.clock import HANG_S
 from tests.commands import SOURCE
 
 pytestmark = pytest.mark.slow
@@ -111,7 +112,7 @@ def test_nothing_is_kept_in_the_folder_that_one_stands_in(tmp_path, given):
     for name in {"HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"} - {*given}:
         environment.pop(name, None)
     words = [sys.executable, "-c", HOMELESS]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S)
     assert (done.stdout, list(tmp_path.iterdir())) == ("[0.0, 2.0, 4.0]\n", []), done.stderr
 
 
@@ -159,7 +160,7 @@ def test_a_compiler_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):
     (tmp_path / "pickle.py").write_text("open('planted', 'w')")
     code = "from ppsim.base.compile_apart import compile_within; compile_within(60.0, len, (), ())"
     words = [sys.executable, "-P", "-c", code]
-    subprocess.run(words, cwd=tmp_path, env=SOURCE, timeout=120, check=True)
+    subprocess.run(words, cwd=tmp_path, env=SOURCE, timeout=HANG_S, check=True)
     assert not (tmp_path / "planted").exists()
 
 
@@ -250,7 +251,7 @@ def test_a_compiler_ends_with_its_parent_in_the_middle_of_a_kernel():
         assert process.stdin is not None
         process.stdin.write(pickle.dumps((len, (), ())))
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def test_a_compiler_ends_well_once_its_kernel_is_done():
@@ -260,4 +261,4 @@ def test_a_compiler_ends_well_once_its_kernel_is_done():
         assert process.stdin is not None
         process.stdin.write(pickle.dumps((len, (), ())))
         process.stdin.flush()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0

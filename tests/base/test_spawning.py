@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.clock import HANG_S
 from tests.commands import start_command
 
 NAMES = ("pickle", "multiprocessing", "socket", "threading", "numpy", "ppsim")
@@ -19,6 +20,6 @@ def test_a_run_in_a_strangers_folder_runs_none_of_its_modules(tmp_path):
     script.write_text("from ppsim.__main__ import main\n\nif __name__ == '__main__':\n    main()\n")
     words = ("validate", "gpipe", "--devices", "2", "--mb", "2", "--repeats", "1")
     started = start_command(*words, how=(str(script),), cwd=stranger)
-    _, errors = started.communicate(timeout=120)
+    _, errors = started.communicate(timeout=HANG_S)
     assert not (stranger / "planted").exists(), errors
     assert started.returncode in (0, 1), errors

@@ -19,6 +19,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
+from ppsim.search.orders import optimize as module
 from ppsim.search.orders.copies import CHOICES, fit_order, walk, write_in_turns
 from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.improve import HOT
@@ -103,10 +104,13 @@ def test_what_is_proved_of_tiny_pipelines_is_true(row):
 
 
 @pytest.mark.slow
-def test_most_tiny_pipelines_are_proved():
+@pytest.mark.parametrize("row", ROWS[1::3], ids=str)
+def test_tiny_pipelines_are_proved(monkeypatch, row):
+    """However short the walk that comes first: the solver has all the time that it takes."""
     pytest.importorskip("ortools")
-    proved = sum(examine(*row, 2.0) for row in ROWS[1::3])
-    assert proved >= 0.9 * len(ROWS[1::3])
+    monkeypatch.setattr(module, "MOST_SEARCHED_S", 0.1)
+    placement, asked, optimum = row
+    assert examine(placement, asked, optimum, ENDLESS)
 
 
 @pytest.mark.slow

@@ -46,6 +46,7 @@ from ppsim.show.drawing.palette import (
 )
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers.figure import SUFFIXES, write
+from tests.clock import HANG_S
 from tests.pages import texts
 
 
@@ -412,7 +413,7 @@ def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
         "s = generate('1f1b', devices=2, microbatches=2); f.plot(simulate(s, costs_for(s))).savefig(io.BytesIO());"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
 
 
 def test_a_dark_page_turns_page_ink_and_causes_and_leaves_cells():

@@ -16,6 +16,7 @@ from matplotlib.textpath import TextPath, text_to_path
 from ppsim.show.drawing import gantt_layout as layout
 from ppsim.show.drawing.canvas import settled
 from ppsim.show.drawing.letters import text_width
+from tests.clock import HANG_S
 from tests.commands import SOURCE, process
 
 FONTS = os.path.join(matplotlib.get_data_path(), "fonts", "ttf")
@@ -42,7 +43,7 @@ def test_a_cache_that_names_other_fonts_changes_no_byte(tmp_path):
     """Titles, numbers, notes and the unit as a formula, in each format that is laid out with a font."""
     code = "import matplotlib.font_manager"
     environment = SOURCE | {"MPLCONFIGDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], env=environment, timeout=120, check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=HANG_S, check=True)
     (cache,) = tmp_path.glob("fontlist-*.json")
     own = written(tmp_path / "own", environment)
     told = json.loads(cache.read_text())
@@ -100,5 +101,5 @@ def test_python_draws_and_keeps_the_backend_that_is_installed(backend):
         "named = os.environ['MPLBACKEND']; print(named, named != 'svg' or matplotlib.get_backend())"
     )
     environment = SOURCE | {"MPLBACKEND": backend}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG_S)
     assert (done.stdout.split(), done.returncode) == ([backend, "svg" if backend == "svg" else "True"], 0), done.stderr
