@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from ppsim.cli import _run as run_and_explain
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from tests.clock import HANG_S
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
@@ -59,7 +60,9 @@ def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> s
     """Run a command as a user does, in a process of its own."""
     command = [sys.executable, "-m", "ppsim", *words]
     environment = SOURCE | (env or {})
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=HANG_S, check=False, **options
+    )
 
 
 def start_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -100,10 +101,12 @@ class Planner:
         line = command_line(Given.of(request))
         with TemporaryDirectory(prefix="ppsim-plan-") as folder:
             target = Path(folder) / "plan.html"
-            words = [sys.executable, "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
+            # Where this process found ppsim, and not in the folder that one stands in.
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            words = [sys.executable, "-P", "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
             with (
                 open(Path(folder) / "said", "w+b") as said,
-                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process,
+                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment) as process,
             ):
                 self._running.add(process)
                 try:

@@ -16,6 +16,7 @@ from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions import tasks
 from ppsim.questions.tasks import SentFile
+from tests.clock import HANG_S
 from tests.commands import KEPT_AT_ONCE, start_command
 from tests.real.runs.cases import wait_for
 
@@ -126,7 +127,7 @@ def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
     started = start_command(*words, *where, "--results", "kept.parquet", how=["-c", KEPT_AT_ONCE])
     wait_for(lambda: Path("kept.parquet").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
-    _, errors = started.communicate(timeout=60)
+    _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
     assert errors.endswith("goes on from it\n\nInterrupted.\n")
     assert "Traceback" not in errors

@@ -22,7 +22,7 @@ from ppsim.workload.cost.volumes import sent_bytes
 from ppsim.workload.plans.ranks import rank_grid
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER, opened
+from tests.pages import opened
 
 WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
 HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
@@ -66,8 +66,7 @@ def test_a_page_beside_the_table_changes_no_row_of_it(made, tmp_path):
     assert [plan["step_s"] for plan in alone] == [plan["step_s"] for plan in beside]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
     """With less memory the fastest that fits is another one, and the page says what that costs."""
     target, _ = made
@@ -103,8 +102,7 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
             assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_no_text_of_a_model_becomes_markup(tmp_path):
     terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
     parts = ("weights", "gradients", "optimizer", "activations", "work")
@@ -140,8 +138,7 @@ def _given(costs, schedule):
     return costs
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize(
     ("model", "options"),
     [

@@ -30,6 +30,7 @@ from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
+from tests.clock import HANG_S
 
 HOST = "127.0.0.1:8765"
 
@@ -449,7 +450,7 @@ def test_a_request_that_takes_long_holds_no_other(tmp_path):
 
     def show(fields, folder):
         if fields["names"] == ["v-auto"]:
-            assert answered.wait(60)
+            assert answered.wait(HANG_S)
         return view(fields | {"names": ["1f1b"]}, folder)
 
     app = make_app(b"", show, tmp_path, frozenset({HOST}))

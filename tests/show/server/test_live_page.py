@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.browser import started
+from tests.clock import HANG_S
 from tests.commands import SOURCE, invoke
-from tests.pages import BROWSER
 from tests.real.runs.cases import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def address():
         assert served.stdout
         yield served.stdout.readline().strip()
         served.terminate()
-        assert served.wait(20) in (143, -15)
+        assert served.wait(HANG_S) in (143, -15)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_the_server_ends_while_it_plans_and_searches(sign):
         wait_for(lambda: any(each.read_text() for each in children.glob("*/children")), "the search")
         planning = [int(pid) for each in children.glob("*/children") for pid in each.read_text().split()]
         served.send_signal(sign)
-        assert served.wait(20) in (128 + sign, -sign)
+        assert served.wait(HANG_S) in (128 + sign, -sign)
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in planning), "the end of the search")
 
 

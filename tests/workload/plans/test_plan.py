@@ -36,6 +36,7 @@ from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, has_many, search
 from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
+from tests.clock import HANG_S
 from tests.commands import KEPT_AT_ONCE, invoke, start_command
 from tests.real.runs.cases import wait_for
 
@@ -563,7 +564,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     started = start_command(*words, "--results", "kept.csv", how=["-c", KEPT_AT_ONCE], cwd=tmp_path)
     wait_for(lambda: (tmp_path / "kept.csv").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
-    _, errors = started.communicate(timeout=60)
+    _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
     assert "Traceback" not in errors
     assert "the same command goes on from it" in errors
