@@ -15,7 +15,7 @@ from ppsim.schedules.registry import Shape, schedule
     idea="Every microbatch runs by one pattern, repeated at equal intervals: no groups.\n"
     "An activation lives for a whole trip through the pipeline, which leaves time for copies.\n"
     "With every chunk copied to the host (--offload all) a device holds few, whatever P.",
-    bubble="(P-1)(t_F + t_I) - (2floor((P+1)/4) + 1) t_W/2  for V = 2, P >= 4, M >= 2P and t_W <= t_F = t_I",
+    bubble="(P-1)(t_F + t_I) - (V-1)(2floor((P+1)/4) + 1) t_W/2  for V <= 2, P >= 4, M >= P and t_W <= t_F = t_I",
     peak="2floor((P+1)/4) + 1 + P - device stage activations  for V = 2 and M >= 2P",
     paper="PipeOffload, arXiv 2503.01328; zero-bubble-pipeline-parallelism with group size 1",
     placement="loop",
