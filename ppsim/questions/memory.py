@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MARGIN, MOST_ROWS = 40, 32
 GIB = 2.0**30
+COUNTED_ACTIVATIONS = "an activation is held from F to the end of B, or of W where backwards are split"
+COUNTED_BYTES = "not counted: the driver, communicators and gaps between tensors, some 6 % of a GPU"
 MOST_STACKS = 16  # devices whose content a page has
 
 
@@ -46,8 +48,11 @@ MOST_STACKS = 16  # devices whose content a page has
 class MemoryRequest(Request):
     """Memory of every device over time: its peak, when, and what holds it.
 
-    Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
-    where a device passes --cap, and says what would fit. Figures show the curves below the schedule.
+    Counts activations, or bytes with --model or a --profile that has them. An activation is what the forward of one
+    stage leaves for one microbatch; it is held from the start of F to the end of B, or of W where backwards are split.
+    Bytes are weights, gradients, Adam's states, activations and buffers of messages; the driver, communicators and gaps
+    between tensors are not counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
+    what would fit. Figures show the curves below the schedule.
 
     \b
       ppsim memory --schedule zb-1p --stages 4 --mb 8
@@ -166,6 +171,7 @@ class Memory(Answer[MemoryRequest]):
         yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
         parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
         yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
+        yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
         if found.cap is not None and self.fits:
             yield Line([(spare_text(found), "good")])
         if unit != BYTES:

@@ -48,6 +48,9 @@ class RunRequest(Request):
     The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
     in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
 
+    Peak activations count those of one stage and microbatch, each held from the start of F to the end of B, or of W
+    where backwards are split; with --recompute, from R on. ppsim memory counts bytes.
+
     \b
       ppsim run 1f1b --stages 4 --mb 8
       ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
