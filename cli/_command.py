@@ -45,6 +45,12 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
+# What people look for, and ppsim says in another way.
+OTHERWISE = {
+    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter in 16 bits. For another optimizer, such as Muon, "
+    "set optimizer_bytes in the file of ppsim memory --model (schema ppsim.model/1)",
+}
+
 
 class Question(click.Command):
     """The command of a request; its short help has the common options, under the headings of their sections.
@@ -77,7 +83,10 @@ class Question(click.Command):
                 refuse_twice(ctx, self.make_parser(ctx).parse_args(list(words))[2])
             return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
-            ours = ELSEWHERE.get(error.option_name.partition("=")[0])
+            typed = error.option_name.partition("=")[0]
+            if said := OTHERWISE.get(typed):
+                raise click.NoSuchOption(error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx) from None
+            ours = ELSEWHERE.get(typed)
             if not ours or all(ours not in param.opts for param in self.params):
                 raise
             message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"

@@ -423,6 +423,9 @@ def build(
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
     price = partial(build_costs, costs=costs, network=network, measured=measured, model=model)
     schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
+    if shape.stages and not (shape.devices or shape.chunks or quiet or schedule.n_chunks == 1):
+        fewer = f"{schedule.n_stages} stages are {schedule.n_devices} devices"
+        note(f"{fewer}: {schedule.name} has {schedule.n_chunks} stages on each (--devices {shape.stages} for as many)")
     if merge:
         from ppsim.core.split_backward import merge_backwards
 

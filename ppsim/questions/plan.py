@@ -64,6 +64,31 @@ class PlanRequest(Request):
       ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
       ppsim plan --model qwen3-32b --cluster dgx-h100 --gpus 64 --gbs 256 -o plan.html
       ppsim plan --against measured_runs.json -o trust.html
+
+    Memory counts weights, gradients, Adam's states, activations from their forward to their backward, and buffers of
+    messages. 6 % of a GPU stay free for its driver, communicators and gaps between tensors; --cap sets another limit.
+
+    A GPU that the library lacks is described in a file, which a file of the cluster names. With both beside each other,
+    ppsim plan --cluster my-cluster.toml takes it:
+
+    \b
+      # my-gpu.toml
+      schema = "ppsim.gpu/1"
+      name = "my-gpu"
+      memory_gib = 96
+      hbm_gb_per_s = 4000
+      [tflops]
+      bf16 = 1000
+
+    \b
+      # my-cluster.toml
+      schema = "ppsim.cluster/1"
+      gpu = "my-gpu.toml"
+      devices_per_node = 8
+      [intra]
+      link = "nvlink4"
+      [inter]
+      link = "ib-400"
     """
 
     question: ClassVar[str] = "plan"

@@ -328,6 +328,7 @@ NEEDS = (
         "leave it out",
         ("optimize",),
     ),
+    Need(("cap",), lambda g: not g["grid"], "{options} is of memory over time, and --grid times nothing"),
     # The grid.
     Need(
         ("grid",),
