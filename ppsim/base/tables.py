@@ -104,7 +104,10 @@ def _escaped_column(column: list[Any]) -> list[Any]:
 
 
 def read_table(
-    path: str, hint: str = "give the name of a new file", columns: Collection[str] = ()
+    path: str,
+    hint: str = "give the name of a new file",
+    columns: Collection[str] = (),
+    lists: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Read the rows of a CSV file, whose cells are texts, or of a Parquet file.
 
@@ -112,6 +115,7 @@ def read_table(
         path: the file.
         hint: what to do where it cannot be read.
         columns: those to read, where the others are not wanted.
+        lists: those that must not hold lists or objects, which are left out elsewhere.
 
     Raises:
         InputError: the file cannot be read, or is too large in memory.
@@ -120,7 +124,7 @@ def read_table(
     data, name = read_bytes(path), f"the table '{name_of(path)}'"
     meter = Meter(name)
     if table_suffix(path) != ".csv":
-        return _rows_of_parquet(data, name, hint, columns, meter)
+        return _rows_of_parquet(data, name, hint, columns, lists, meter)
     try:
         return _rows_of_csv(Lines(data, name, may_be_cut=True), columns, meter)
     except ValueError as error:
@@ -139,10 +143,12 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
     return rows
 
 
-def _rows_of_parquet(data: bytes, name: str, hint: str, columns: Collection[str], meter: Meter) -> list[dict[str, Any]]:
+def _rows_of_parquet(
+    data: bytes, name: str, hint: str, columns: Collection[str], lists: Collection[str], meter: Meter
+) -> list[dict[str, Any]]:
     table = open_parquet(data, name, hint, meter)
-    if table.nested and not columns:
-        what = f"{name}: column {quote(table.nested[0])} holds lists or objects"
+    if nested := [column for column in table.nested if column in lists]:
+        what = f"{name}: column {quote(nested[0])} holds lists or objects"
         raise InputError(what, "a number or a text in each cell, or a .json file")
     wanted = [column for column in table.columns if column in columns or not columns]
     _refuse_columns(name, len(wanted))

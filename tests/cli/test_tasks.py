@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from ppsim.base.workers import Workers
 from ppsim.cli import group
@@ -87,14 +88,13 @@ def test_a_grid_may_grow_around_what_is_kept():
 
 
 def test_a_sweep_is_written_as_csv_json_and_parquet():
-    from pyarrow import parquet
 
     from ppsim.base.tables import read_table
 
     answer = json.loads(output_of(*WORK["sweep"]))
     output_of(*WORK["sweep"], "-o", "t.csv", "-o", "t.json", "-o", "t.parquet")
     assert json.loads(Path("t.json").read_text())["shapes"] == answer["shapes"]
-    rows = parquet.read_table("t.parquet").to_pylist()  # lists are columns of lists
+    rows = parquet.read_table("t.parquet").to_pylist()  # as users read it, lists included
     assert [row["makespan"] for row in rows] == [row.get("makespan") for row in answer["shapes"]]
     assert [row["peak_activations"] for row in rows] == [row.get("peak_activations") for row in answer["shapes"]]
     assert [row["name"] for row in read_table("t.csv")] == [row["name"] for row in answer["shapes"]]

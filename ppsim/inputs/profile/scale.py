@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.source import name_of, read_text
+from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 
-LARGEST = 16 << 20  # bytes of a file of factors
+FACTOR = 100  # bytes of memory that a factor takes while a file is read
+SEPARATORS = ", \n\t\r"
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
 HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for a kind alone"
@@ -112,7 +114,8 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
         return _draw(name, rest, n, text, replica)
     named = f"'{name_of(text)}'"
     if _is_path(text):
-        text = read_text(text, hint, largest=LARGEST)
+        text = read_text(text, hint)
+        Meter(named, OBJECTS).take(FACTOR * sum(map(text.count, SEPARATORS)))
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import resource
 import threading
 from collections.abc import Mapping
 from itertools import product
@@ -30,7 +31,9 @@ from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
+from tests.bombs import ops
 from tests.clock import HANG_S
+from tests.parquet_files import GZIP, parquet, text
 
 HOST = "127.0.0.1:8765"
 
@@ -623,3 +626,33 @@ def test_many_random_requests_get_an_answer_in_words(whole_app):
 def test_fields_need_the_folder_of_drops_only_for_drops(tmp_path):
     with pytest.raises(InputError, match="was dropped"):
         view(asked("dropped:x.csv", devices=2, mb=2), tmp_path / "none")
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.parquet", lambda: parquet(ops(1 << 28))),
+        ("x.parquet", lambda: parquet(ops(60_000, kind=text("kind", 60_000, b"F" * 9_000_000, codec=GZIP)))),
+        ("x.parquet", lambda: parquet([*ops(), *ops()])),
+        ("x.json.gz", lambda: gzip.compress(b'{"ops":{"start":[' + b"0," * 16_000_000 + b"0]}}")),
+        ("x.csv", lambda: b"kind,start,end,microbatch,device\n" + b"F,0,1,0,0\n" * 400_000),
+        ("x.csv", lambda: b"0F0," * 1_000_000 + b"0B0"),
+        ("x.jsonl", lambda: b'{"kind":"F","start":0,"end":1}\n' + b"{}\n" * 1_000_000),
+        ("x.trace.json", lambda: b'{"traceEvents":[' + b"{}," * 1_000_000 + b"{}]}"),
+    ],
+)
+def test_what_is_dropped_takes_little_memory(name, content, app, tmp_path):
+    """The page of other people goes on: 512 MiB beyond what the server has are never taken."""
+    body = content()
+    assert len(body) < LARGEST_DROP
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20), before[1]))
+    try:
+        status, said, _ = ask(app, "/drop", "POST", body, name=name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert status == 422
+    assert json.loads(said)["hint"]
+    assert not list(tmp_path.iterdir())
