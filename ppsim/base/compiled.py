@@ -1,9 +1,10 @@
 """Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
 
-numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that uninstalling leaves nothing
-beside the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and tells versions, processors and changed sources
-apart. What it finds there it runs: a folder in which somebody else could have put code keeps none, and each process
-compiles. What no process has loaded for a month goes from the user's folder when something is compiled.
+numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that
+uninstalling leaves nothing beside the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
+tells versions, processors and changed sources apart. What it finds there it runs: a folder in which
+somebody else could have put code keeps none, and each process compiles. What no process has loaded
+for a month goes from the user's folder when something is compiled.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., A
         with long_work("compiling, once per machine"):
             kept = _compile(kernel, types)
     except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
-        with long_work("compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"):
+        said = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
+        with long_work(said):
             kept = numba.njit(nogil=True)(kernel)
             kept.compile(types)
     compiled: Callable[..., Any] = kept
@@ -158,7 +160,7 @@ def remove_unused(before: float) -> None:
 
 
 def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
-    """Let numba keep a kernel's machine code in ppsim's folder; other code of the process keeps its own.
+    """Let numba keep a kernel's machine code in ppsim's folder; other code keeps its folder.
 
     Raises:
         OSError: there is no such folder.
@@ -185,12 +187,12 @@ def cache_folder() -> str:
 
 
 def private_folder(name: str) -> Path | None:
-    """Return a folder that only this user can write, made where it is missing; None where there is no such folder.
+    """Return a folder that only this user can write, made where it is missing; else None.
 
-    Its own mode and owner say so; a folder above it that all may write would let anyone put another in its place.
+    Its mode and owner say so; in a folder above it that all may write anyone could replace it.
     """
     folder = Path(name)
-    if not folder.is_absolute():  # as without a home folder: it would be in the folder that a user stands in
+    if not folder.is_absolute():  # as without a home folder: it would be where a user stands
         return None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -204,6 +206,7 @@ def private_folder(name: str) -> Path | None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
+    """Whether nobody else can write a folder or, but for the system's user, replace it."""
     own = folder.stat()
     if own.st_uid != os.geteuid() or own.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# matplotlib's files of DejaVu Sans under a name that no font of a machine has, so that all machines lay out alike.
+# matplotlib's files of DejaVu Sans under a name that no font of a machine has: all machines lay
+# out alike.
 FAMILY = "ppsim Sans"
 FILES = (
     ("DejaVuSans.ttf", "normal", 400),
@@ -77,7 +78,7 @@ def write_figure(
 
 
 def _for_readers(svg: bytes) -> bytes:
-    """Name fonts that readers have, and let a dark page turn page, ink and pale colours; prints stay light."""
+    """Name readers' fonts; let a dark page turn page, ink and pale colours; prints stay light."""
     rules = [f"text:not([style*=fill]){{fill:{TWINS[INK]}}}"]
     for (light, dark), of in product(TWINS.items(), ("fill", "stroke")):
         if f"{of}: {light.lower()}".encode() in svg:
@@ -135,7 +136,10 @@ def settled(suffix: str) -> Iterator[None]:
 
 
 def load_matplotlib() -> ModuleType:
-    """Import matplotlib, with the backend that ``MPLBACKEND`` names where that is installed: no figure needs it."""
+    """Import matplotlib, with the backend that ``MPLBACKEND`` names where that is installed.
+
+    No figure needs it.
+    """
     named = os.environ.pop("MPLBACKEND", None) if "matplotlib" not in sys.modules else None
     try:
         import matplotlib
@@ -158,8 +162,8 @@ def _add_family() -> None:
         return
     folder = os.path.join(get_data_path(), "fonts", "ttf")
     for file, style, weight in FILES:
-        entry = FontEntry(os.path.join(folder, file), name=FAMILY, style=style, weight=weight, size="scalable")
-        fontManager.ttflist.append(entry)
+        look: dict[str, Any] = {"name": FAMILY, "style": style, "weight": weight, "size": "scalable"}
+        fontManager.ttflist.append(FontEntry(os.path.join(folder, file), **look))
 
 
 def _other_scripts() -> list[str]:

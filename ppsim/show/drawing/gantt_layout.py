@@ -36,7 +36,8 @@ MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
 MARGINS = 1.2, 0.1  # points free beside a number, both sides together: as a rule, and where it would not fit else
-# From a digit to the next, and what is free outside the first and the last, over the font's size (DejaVu Sans).
+# From a digit to the next, and what is free outside the first and the last, over the font's size:
+# of DejaVu Sans.
 DIGIT_WIDTH, DIGIT_MARGINS = 0.637, 0.097
 BORDER = 0.4  # points
 LEAST_BORDERED = 2.0  # points of a cell below which a border would swallow its colour

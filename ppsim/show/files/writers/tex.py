@@ -92,7 +92,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, int]]:
-    """Each note, its middle in the unit of time and its line: as wide as in figures on all machines."""
+    """Each note, its middle in the unit of time and its line: as wide on all machines."""
     if not panel.look.notes:
         return []
     with settled(".tex"):
