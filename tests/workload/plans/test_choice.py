@@ -161,15 +161,13 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
 
 
 def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
-    """And not everything at twice the time: recompute and copies to the host go together."""
-    words = (*DENSE, "--tp", "1", "--cp", "1", "--pp", "1", "--zero", "3", "--mbs", "2", "--any", "--top", "1")
-    full = answer(*words, "--recomputes", "full")["plans"]
-    whole = answer(*words, "--recomputes", "full", "--cap", "60GiB")["plans"][0]
-    assert full
+    """And not everything at much more time: recompute and copies to the host go together."""
+    words = (*DENSE, "--tp", "1", "--cp", "1", "--pp", "1", "--zero", "3", "--mbs", "4", "--any", "--front")
+    plans = answer(*words, "--recomputes", "full", "--top", "40")["plans"]
+    (whole,) = (plan for plan in plans if plan["recompute_layers"] is None)
     cap = f"{0.995 * whole['memory_bytes'] / 2**30:.4f}GiB"
-    tight = answer(*words, "--offload", "0,0.125,1", "--cap", cap)["plans"][0]
-    assert tight["memory_bytes"] <= 0.995 * whole["memory_bytes"] * 1.001
-    assert tight["step_s"] < 1.1 * whole["step_s"]
+    tight = answer(*words, "--offload", "0,0.125,1", "--cap", cap, "--top", "1")["plans"][0]
+    assert tight["step_s"] < 1.05 * whole["step_s"]
 
 
 @pytest.mark.sampled(2)
