@@ -60,7 +60,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from ppsim.base.interruptible import run_interruptibly
     from ppsim.questions.view import load_kernels, plan_request, tell, view
     from ppsim.questions.view_model import Planner, library_names
-    from ppsim.schedules import families
+    from ppsim.schedules import families, takes_chunks
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
     from ppsim.show.server.page import live_page, watch
@@ -81,8 +81,9 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
         names = [family.name for family in families()]
         searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
+        chunked = [family.name for family in families() if takes_chunks(family)]
         models, clusters = library_names()
-        page = live_page(shown_first, first, names, searched, models, clusters, watches=bool(watched))
+        page = live_page(shown_first, first, names, searched, models, clusters, chunked, watches=bool(watched))
         listening, shown, everywhere = _listen(host, port)
         port = listening.getsockname()[1]
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out

@@ -204,6 +204,12 @@ def generate(
     return Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
 
 
+def takes_chunks(family: Family) -> bool:
+    """Whether a schedule takes several numbers of stages per device."""
+    options = {"slices": SLICES} if "slices" in family.options else {}
+    return sum(not family.broken_rules(Shape(4, chunks, 16, options)) for chunks in range(1, 5)) > 1
+
+
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
     """Take the rows that a generator yields, one per device (InputError: there are fewer, or more)."""
     taken = list(islice(rows, shape.devices + 1))

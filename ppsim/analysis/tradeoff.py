@@ -28,6 +28,11 @@ class Tradeoff:
     points: tuple[Point, ...]  # in the order given; points at the same place are one, with their names joined
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
+    def of_group(self, group: str) -> Tradeoff:
+        """The points of one group."""
+        own = np.array([point.group == group for point in self.points], bool)
+        return Tradeoff(tuple(point for point in self.points if point.group == group), self.best[own])
+
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
     """Join points of a group that coincide, leave out those that do not apply, and mark each group's front."""

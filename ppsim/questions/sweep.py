@@ -184,7 +184,7 @@ class Sweep(Answer[SweepRequest]):
         return fits_none(self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]])
 
     def line(self) -> Iterator[Block]:
-        """The shape with the least of the metric."""
+        """The shape with the least of the metric; for times and counts of a 1/P share on each number of devices."""
         metric = self.request.metric
         found = [
             (value, cell)
@@ -194,9 +194,12 @@ class Sweep(Answer[SweepRequest]):
         if not found:
             yield Line("no shape fits the cap")
             return
-        least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
-        shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-        yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
+        counts = sorted({cell.devices for _, cell in found})
+        for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
+            own = [(value, cell) for value, cell in found if cell.devices in alike]
+            least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
+            shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
+            yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
 
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,12 @@ def make_app(
     async def index(request: Request) -> Response:
         return Response(page, media_type="text/html")
 
+    waiting = (files(__package__) / "plan_wait.html").read_bytes()
+
+    async def wait(request: Request) -> Response:
+        """A page that shows at once that plans are searched, asks for them, and becomes their page."""
+        return Response(waiting, media_type="text/html")
+
     async def refuse(request: Request, error: Exception) -> Response:
         return _refusal(*error.args)
 
@@ -84,7 +91,7 @@ def make_app(
             Route("/changes", answers.changed),
             Route("/view", answers.view, methods=["POST"]),
             *([Route("/why", answers.why, methods=["POST"])] if tell else ()),
-            *([Route("/plan", answers.plans)] if plan else ()),
+            *([Route("/plan", wait), Route("/planned", answers.plans)] if plan else ()),
             Route("/export", answers.export, methods=["POST"]),
             Route("/drop", answers.drop, methods=["POST"]),
         ],

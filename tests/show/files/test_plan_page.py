@@ -60,6 +60,22 @@ def test_the_page_has_what_the_search_says(made):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+def test_bars_of_steps_are_as_long_as_the_steps(made, tmp_path):
+    """None is cut: the slowest listed plan's is whole, and the others have their share of it."""
+    _, columns = data_of(made[0].read_text())
+    pairs = sorted((rank, step) for rank, step in zip(columns["listed"], columns["step_s"], strict=True) if rank)
+    steps = [step for _, step in pairs]
+    assert max(steps) > 1.3 * min(steps)
+    with started(tmp_path) as browser:
+        browser.open(made[0].as_uri())
+        length = "[...bar.children].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
+        bars = "[...document.querySelectorAll('#plans tbody tr')].map(row => row.querySelector('.bar'))"
+        found = browser.run(f"{bars}.map(bar => {length})")
+    assert found == pytest.approx([100 * step / max(steps) for step in steps], abs=0.2)
+
+
+@pytest.mark.slow
 def test_a_page_beside_the_table_changes_no_row_of_it(made, tmp_path):
     alone = json.loads(invoke(*WORDS, "--json").stdout)["plans"]
     beside = json.loads(invoke(*WORDS, "--json", "-o", str(tmp_path / "x.html")).stdout)["plans"]

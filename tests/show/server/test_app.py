@@ -338,7 +338,7 @@ def test_a_page_of_plans_takes_names_and_numbers_only(tmp_path, query, why):
     def plan(fields):
         return Planner().page(plan_request(fields))
 
-    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/plan", **query)
+    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/planned", **query)
     assert (status, why in json.loads(body)["error"]) == (422, True)
 
 
@@ -578,7 +578,9 @@ def fuzzed(count: int, app) -> None:
     """Ask random things; every answer is a page, a report or a refusal in words."""
     rng = random.Random(7)
     for _ in range(count):
-        path = rng.choice(["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/export", "/drop", "/", "/x"])
+        path = rng.choice(
+            ["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/planned", "/export", "/drop", "/", "/x"]
+        )
         fields = asked("1f1b", devices=2, mb=4) if rng.random() < 0.5 else {}
         fields |= {rng.choice([*WORDS, *TEXTS]): rng.choice(VALUES) for _ in range(rng.randrange(6))}
         status, body, _ = ask(
