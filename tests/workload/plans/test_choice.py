@@ -17,7 +17,7 @@ from ppsim.questions.plan import plan as ask_plan
 from ppsim.questions.plan_measured import CLOSE, choose, setting_of_row
 from ppsim.workload.plans.nearby import Nearby
 from ppsim.workload.plans.software import read_software
-from tests.commands import invoke
+from tests.commands import invoke, with_options
 
 DENSE = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32")
 FEW = (*DENSE, "--tp", "1,2", "--cp", "1", "--mbs", "1", "--seq", "4096")
@@ -195,7 +195,7 @@ def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(mon
 def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatch):
     """Those that the software's launch flags refuse, too: nothing is left out of the counts."""
     monkeypatch.chdir(tmp_path)
-    words = (*FEW, "--software", "torchtitan", "--pp", "2,4", "--gbs", "24")
+    words = with_options(FEW, ["--software", "torchtitan", "--pp", "2,4", "--gbs", "24"])
     found = answer(*words)
     refused = "the software's launch flags refuse the plan"
     assert found["outcomes"][refused] > 0
