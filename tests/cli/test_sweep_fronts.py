@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.commands import invoke
-from tests.pages import BROWSER, shown
+from tests.pages import shown
 
 WORDS = ("sweep", "1f1b", "zb-1p", "dualpipe", "--devices", "4,8", "--mb", "32")
 
@@ -36,8 +36,7 @@ def test_a_figure_has_a_panel_for_each_number_of_devices(tmp_path):
         assert len(re.findall(r"peak activations \(of a device", text)) >= max(len(panels), 1)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.browser
 def test_a_page_shows_one_number_of_devices_at_a_time(tmp_path):
     """The first is chosen; chart and table have its points alone."""
     path = tmp_path / "front.html"

@@ -59,8 +59,7 @@ def test_the_page_has_what_the_search_says(made):
     assert target.stat().st_size < 150_000
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_bars_of_steps_are_as_long_as_the_steps(made, tmp_path):
     """None is cut: the slowest listed plan's is whole, and the others have their share of it."""
     _, columns = data_of(made[0].read_text())
