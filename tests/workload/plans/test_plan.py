@@ -36,7 +36,7 @@ from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, has_many, search
 from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
-from tests.commands import KEPT_AT_ONCE, invoke, start_command
+from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
 from tests.real.runs.cases import wait_for
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
@@ -497,7 +497,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
     ],
 )
 def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
-    result = invoke(*QUICK, *changes)
+    result = invoke(*with_options(QUICK, changes))
     error = result.exception
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
     hint = error.hint if isinstance(error, PpsimError) else ""
