@@ -123,7 +123,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
     if not (np.isfinite(factors) & (factors > 0)).all():
         if np.isfinite(factors).all() and (factors == 0).any():
             raise InputError(
-                "a factor of 0: every microbatch and slice runs on every device",
+                "a factor must be more than zero: every microbatch and slice runs on every device",
                 "a small factor such as 0.01 for one that takes hardly any time, or a smaller --mb for one left out",
             )
         raise InputError("a factor must be more than zero and finite", hint)

@@ -281,6 +281,10 @@ def test_plans_show_at_once_that_they_are_searched(address, browser):
     browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
     browser.wait("document.querySelector('progress')?.checkVisibility() && / s so far/.test(document.body.innerText)")
     assert "llama3-70b" in browser.run("document.body.innerText")
+    browser.open(f"{address}plan?model=llama3-8b&cluster=dgx-h100&gpus=8&gbs=8")  # waits for the page of plans
+    assert browser.errors == []
+    assert "llama3-8b on 8" in text(browser, "h1")
+    assert browser.run("document.querySelectorAll('#plans tbody tr').length") > 1
     browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100")
     browser.wait("document.documentElement.dataset.state === 'failed'")
     assert "a plan needs gpus, gbs" in text(browser, "#said")
