@@ -8,10 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,34 +19,11 @@ import ppsim
 from ppsim.errors import PpsimError
 from ppsim.real.recorder import notes, recorder, writer
 from ppsim.real.runs import streams
-from ppsim.record import op, record
+from ppsim.record import record
 from tests.commands import SOURCE
+from tests.recording import NAME, WHOLE, settled, train, warned
 
-NAME = "replica0.device0.ops.jsonl"
-
-
-def train(steps: int = 3) -> list[int]:
-    """A loop whose result shows that it ran whole."""
-    done = []
-    for step in range(steps):
-        for kind in "FB":
-            with op(kind, 0, 0):
-                done.append(step)
-    return done
-
-
-WHOLE = [0, 0, 1, 1, 2, 2]
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EBADF, errno.EFBIG)
-
-
-@contextmanager
-def warned() -> Iterator[list[str]]:
-    """List the warnings of a block."""
-    texts: list[str] = []
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        yield texts
-        texts += [str(each.message) for each in said]
 
 
 def recorded(path: Any, **options: Any) -> tuple[list[int], list[str]]:
@@ -307,12 +281,6 @@ def test_a_gpu_that_reaches_nothing_fills_no_memory(tmp_path, monkeypatch):
         train(20)
         assert recording.rows == []
     assert ["has not reached" in text for text in said] == [True]
-
-
-def settled(recording: Any) -> None:
-    """Wait until all that was handed over is written, or the writing has failed."""
-    while recording.file.writer.waiting and not recording.file.writer.failure:
-        time.sleep(0.001)
 
 
 def test_no_descriptor_is_held_between_two_writes(tmp_path, monkeypatch):
