@@ -183,6 +183,8 @@ class Notes:
             self.running = False
 
     def _end(self, wait_s: float) -> None:
+        if isinstance(self.clock, Events) and _is_captured():
+            raise RuntimeError("it ends while a CUDA graph is captured, which allows no question about events")
         until = time.monotonic() + wait_s
         while self.rows and not self.clock.passed(self.rows[-1].end) and time.monotonic() < until:
             time.sleep(POLL_S)

@@ -29,7 +29,7 @@ from ppsim.real.recorder import guard, notes, writer
 from ppsim.real.runs import streams
 from ppsim.record import op, record
 from tests.commands import SOURCE
-from tests.real.recorder.loops import NAME, WHOLE, settled, train, warned
+from tests.recording import NAME, WHOLE, settled, train, warned
 
 SUFFIX = ".ops.jsonl"
 
@@ -156,8 +156,8 @@ def test_options_of_any_type(options, tmp_path):
 
 
 def test_whole_numbers_of_any_type_are_options(tmp_path):
-    options: dict[str, Any] = {"device": np.int64(3), "replica": np.uint8(1), "steps": np.int32(5)}
-    with warned() as said, record(tmp_path, **options):
+    numbers: dict[str, Any] = {"device": np.int64(3), "replica": np.uint8(1), "steps": np.int32(5)}
+    with warned() as said, record(tmp_path, **numbers):
         train()
     assert said == []
     (made,) = recordings(tmp_path)
@@ -507,12 +507,12 @@ def test_what_another_tool_put_there_meanwhile_stays(tmp_path, monkeypatch):
             def theirs(schedule: Any) -> Any:
                 return ours(schedule)
 
-            Schedule.step = theirs  # type: ignore[method-assign, assignment]
+            setattr(Schedule, "step", theirs)  # noqa: B010
         assert Schedule.__dict__["step"] is theirs
         assert Schedule(microbatch=0).step()[0] == ("forward", (), {"microbatch": 0})
         assert len(recordings(tmp_path)) == 0
     finally:
-        Schedule.step = plain  # type: ignore[method-assign]
+        setattr(Schedule, "step", plain)  # noqa: B010
 
 
 def test_a_recording_that_failed_within_a_step_holds_no_tensor(tmp_path, monkeypatch):
@@ -655,20 +655,16 @@ def raise_named(text: str, number: int, frame: Any) -> None:
 @pytest.mark.parametrize("within", ["mark", "write", "end"])
 def test_a_time_limit_of_the_program_that_strikes_within_the_recorder_passes(handler, within, tmp_path, monkeypatch):
     """A signal's handler raises an ordinary exception while the recorder is at work: it is the program's."""
-    calls: dict[str, Any] = {
-        "mark": streams.Wall.mark,
-        "write": writer.Writer.append,
-        "end": writer.Writer.close,
-    }
-    plain = calls[within]
+    owner = streams.Wall if within == "mark" else writer.Writer
+    name = {"mark": "mark", "write": "append", "end": "close"}[within]
+    plain = getattr(owner, name)
 
     def struck(*given: Any) -> Any:
         signal.raise_signal(signal.SIGUSR1)
         return plain(*given)
 
     before = signal.signal(signal.SIGUSR1, handler)
-    owner = streams.Wall if within == "mark" else writer.Writer
-    monkeypatch.setattr(owner, {"mark": "mark", "write": "append", "end": "close"}[within], struck)
+    monkeypatch.setattr(owner, name, struck)
     try:
         with pytest.raises(TimeoutError, match="theirs"), warned(), record(tmp_path, device=0):
             train()
@@ -821,6 +817,17 @@ def test_nothing_is_asked_of_a_gpu_while_a_graph_is_captured(gpu, tmp_path, monk
     assert said == []
     assert not any(captured for _, captured in asked)
     assert len(rows_of(recordings(tmp_path)[0])) == len(WHOLE)
+
+
+def test_a_recording_that_ends_while_a_graph_is_captured_asks_nothing(gpu, tmp_path, monkeypatch):
+    capturing = False
+    sys.modules["torch"].cuda.is_current_stream_capturing = lambda: capturing
+    monkeypatch.setattr(notes, "EVERY_S", 100.0)
+    with warned() as said, record(tmp_path, device=0):
+        train()
+        capturing = True
+        monkeypatch.setattr(Gpu, "passed", boom)
+    assert ["while a CUDA graph is captured" in text for text in said] == [True]
 
 
 # Processes: what no fake can show.

@@ -21,7 +21,7 @@ from ppsim.real.recorder import notes, recorder, writer
 from ppsim.real.runs import streams
 from ppsim.record import record
 from tests.commands import SOURCE
-from tests.real.recorder.loops import NAME, WHOLE, settled, train, warned
+from tests.recording import NAME, WHOLE, settled, train, warned
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EBADF, errno.EFBIG)
 

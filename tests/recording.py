@@ -1,4 +1,4 @@
-"""A loop that is recorded, and what is said of it."""
+"""A small training that is recorded, and what is said of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from ppsim.record import op
 
 NAME = "replica0.device0.ops.jsonl"
-WHOLE = [0, 0, 1, 1, 2, 2]
 
 
 def train(steps: int = 3) -> list[int]:
@@ -22,6 +21,9 @@ def train(steps: int = 3) -> list[int]:
             with op(kind, 0, 0):
                 done.append(step)
     return done
+
+
+WHOLE = [0, 0, 1, 1, 2, 2]
 
 
 @contextmanager
