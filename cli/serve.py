@@ -133,6 +133,7 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, reuse_port=False)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or an answer's end waits 40 ms for a receipt
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
         hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
