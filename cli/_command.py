@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -44,6 +45,12 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
+# What people look for, and ppsim says in another way.
+OTHERWISE = {
+    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter in 16 bits. For another optimizer, such as Muon, "
+    "set optimizer_bytes in the file of ppsim memory --model (schema ppsim.model/1)",
+}
+
 
 class Question(click.Command):
     """The command of a request; its short help has the common options, under the headings of their sections.
@@ -69,11 +76,17 @@ class Question(click.Command):
         self.silent = [*self.retired, help_all(), debug()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, naming what others call an option."""
+        """Parse as click does, naming what others call an option, and refuse an option of one value given twice."""
+        words = [*spell_out(self.get_params(ctx), args)]
         try:
-            return super().parse_args(ctx, [*spell_out(self.get_params(ctx), args)])
+            if not ctx.resilient_parsing:
+                refuse_twice(ctx, self.make_parser(ctx).parse_args(list(words))[2])
+            return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
-            ours = ELSEWHERE.get(error.option_name.partition("=")[0])
+            typed = error.option_name.partition("=")[0]
+            if said := OTHERWISE.get(typed):
+                raise click.NoSuchOption(error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx) from None
+            ours = ELSEWHERE.get(typed)
             if not ours or all(ours not in param.opts for param in self.params):
                 raise
             message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
@@ -123,6 +136,15 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
         yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
+def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
+    """Refuse an option that takes one value where it is given several times (BadParameter: the last would count)."""
+    for param, count in Counter(given).items():
+        if count < 2 or not isinstance(param, click.Option) or param.multiple:
+            continue
+        if not param.is_flag or param.secondary_opts:
+            raise click.BadParameter("it is given twice, and takes one value", ctx, param)
+
+
 def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:
     """Make the command of a question: it asks, writes every -o, and prints the answer if there is one."""
 
@@ -161,7 +183,7 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
-            click.echo(dump_json(found.to_json()).decode())
+            click.echo(dump_json(found.json_object()).decode())
         elif "-" not in output.output:
             terminal.show(found.line() if face.get("quiet") else found.blocks())
     for text in found.notes():

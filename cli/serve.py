@@ -60,7 +60,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from ppsim.base.interruptible import run_interruptibly
     from ppsim.questions.view import load_kernels, plan_request, tell, view
     from ppsim.questions.view_model import Planner, library_names
-    from ppsim.schedules import families
+    from ppsim.schedules import families, takes_chunks
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
     from ppsim.show.server.page import live_page, watch
@@ -81,8 +81,9 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
         names = [family.name for family in families()]
         searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
+        chunked = [family.name for family in families() if takes_chunks(family)]
         models, clusters = library_names()
-        page = live_page(shown_first, first, names, searched, models, clusters, watches=bool(watched))
+        page = live_page(shown_first, first, names, searched, models, clusters, chunked, watches=bool(watched))
         listening, shown, everywhere = _listen(host, port)
         port = listening.getsockname()[1]
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
@@ -132,6 +133,7 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, reuse_port=False)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or an answer's end waits 40 ms for a receipt
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
         hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"

@@ -9,6 +9,8 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small solves: threads would spin more than they save
+    # Processes that this one starts import nothing of the folder that one stands in.
+    os.environ["PYTHONSAFEPATH"] = "1"
     from ppsim.cli import main as run
 
     run()

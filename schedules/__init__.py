@@ -28,6 +28,7 @@ from ppsim.schedules.registry import (
     generate,
     schedule,
     shape_for,
+    takes_chunks,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ __all__ = [
     "shape_for",
     "split_chunks",
     "stream",
+    "takes_chunks",
 ]
 
 

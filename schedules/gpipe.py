@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from ppsim.core.builder import F, Queue, stream
 from ppsim.core.ops import Packed
-from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
+from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
+
+ONE_STAGE = Rule("one stage per device (several: a file of queues, such as csv)", ONE_CHUNK.holds)
 
 
 @schedule(
@@ -40,7 +42,7 @@ def gpipe(shape: Shape) -> Iterator[Packed]:
     bubble="(P-1) t_F",
     peak="0",
     paper="torch's _ScheduleForwardOnly; nnscaler's sched_infer_pipe",
-    rules=(ONE_CHUNK,),
+    rules=(ONE_STAGE,),
     interchangeable=False,
 )
 def forward_only(shape: Shape) -> Iterator[Packed]:

@@ -202,22 +202,27 @@ def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     placement="loop",
     aliases=("grouped-interleaved", "group-interleaved", "group-interleaved-1f1b"),
     chunks=2,
+    split=True,
     idea="Interleaved 1F1B in groups smaller than P, with a warm-up half as steep.\n"
     "A microbatch comes back for its next stage sooner, so fewer are alive at a time.\n"
     "About two thirds of interleaved 1F1B's activations, for a little more bubble.",
-    bubble="(P-1 + (V-1)(P-N))(t_F + t_B)/V  for N | M, M >= P and P max(t_F, t_B) <= N(t_F + t_B)",
+    bubble="((P-1)(t_F + t_I) + (V-1)((P-N) t_F + max(0, P t_I - N t_B)))/V"
+    "  for N | M, M >= P, t_W <= t_F + t_I and P max(t_F, t_I) <= N(t_F + t_B)",
     peak="min(VM, (V-1)N + P - device) stage activations  for N | M",
     paper="PipeOffload, arXiv 2503.01328, section 3 (GIS)",
     rules=(SEVERAL_CHUNKS, SMALL_GROUPS),
     options=("group_size",),
 )
 def gis(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) N forwards; a last group that is short leaves its places empty."""
+    """Warm-up of P - 1 - device + (V - 1) N forwards, then F, I and W in turn, so that a gradient leaves before W.
+
+    A last group that is short leaves its places empty.
+    """
     N, M = small_group_size(shape), shape.microbatches
     for device in range(shape.devices):
         whole = replace(shape, microbatches=-(-M // N) * N)
         q, warm_up = _queue(whole, device, N, per_device=1)
-        yield q.take_turns(warm_up).build(microbatches=M)
+        yield q.hold_weights(warm_up, 0).build(microbatches=M)
 
 
 @schedule(

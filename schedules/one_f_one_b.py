@@ -66,6 +66,8 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     paper="PipeDream-2BW, arXiv 2006.09503",
     rules=(ONE_CHUNK,),
     interchangeable=False,
+    counts="M counts the microbatches of a whole run of many steps, and no step ends in a flush; "
+    "idle shares are of the one fill and drain of that run, less the more microbatches it has",
 )
 def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     """1F1B's queues; the second version of the weights is not among the activations that are counted."""

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.text import shorten
-from ppsim.core.costs import Costs, costs_for
+from ppsim.core.costs import Costs, costs_for, count_in_steps
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, UnknownSchedule
 
 FLAGS = {"microbatches": "--mb"}
+LIMIT = "limit"  # the option of a schedule that bounds its memory
 REACH = 64
 Works = Callable[[dict[str, Any]], bool]
 
@@ -89,9 +90,17 @@ class Family:
     # of the shape, before its options
     uses_costs: bool = False
     fills: bool = False  # whether its generator searches for idle slots op by op: seconds for a million ops
+    # whether its generator improves its orders by random walks: about a second, at any size
+    walks: bool = False
     # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
     interchangeable: bool = True
+    counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
+
+    @property
+    def slices(self) -> int:
+        """K, slices of each sequence where the user gives none; 1 for schedules that cut none."""
+        return SLICES if "slices" in self.options else 1
 
     def broken_rules(self, shape: Shape) -> list[Rule]:
         """List the rules that a shape does not satisfy."""
@@ -189,9 +198,16 @@ def generate(
     priced = {}
     if family.uses_costs:
         nothing = [np.empty(0, np.int64)] * shape.devices
-        priced["costs"] = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+        made = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+        priced["costs"] = count_in_steps(made)  # no unit of time changes an order
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     return Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
+
+
+def takes_chunks(family: Family) -> bool:
+    """Whether a schedule takes several numbers of stages per device."""
+    options = {"slices": SLICES} if "slices" in family.options else {}
+    return sum(not family.broken_rules(Shape(4, chunks, 16, options)) for chunks in range(1, 5)) > 1
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
@@ -301,15 +317,23 @@ def flag(name: str) -> str:
 def _nearest(given: Mapping[str, Any], works: Works) -> str:
     """Write flags that make ``given`` work: for each number the nearest below and above, or else two numbers at once.
 
-    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Empty if nothing near works.
+    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Where another limit on memory works, no
+    other device count or batch is named, as neither is for a limit to choose. Empty if nothing near works.
     """
     numbers = {name: value for name, value in given.items() if isinstance(value, int)}
+    if LIMIT in numbers and (found := _nearest_limit(given, numbers, works)):
+        return found
     single = []
     for name, now in numbers.items():
         fits = [x for x in _around(now, numbers) if works({**given, name: x})]
         below, above = next((x for x in fits if x < now), None), next((x for x in fits if x > now), None)
         single += [f"{flag(name)} {x}" for x in (below, above) if x is not None]
     return " or ".join(single) or next(_both(given, numbers, works), "")
+
+
+def _nearest_limit(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> str:
+    least = next((x for x in _around(numbers[LIMIT], numbers) if works({**given, LIMIT: x})), None)
+    return "" if least is None else f"{flag(LIMIT)} {least}"
 
 
 def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> Iterator[str]:

@@ -15,14 +15,15 @@ from ppsim.schedules.registry import Shape, schedule
     idea="Every microbatch runs by one pattern, repeated at equal intervals: no groups.\n"
     "An activation lives for a whole trip through the pipeline, which leaves time for copies.\n"
     "With every chunk copied to the host (--offload all) a device holds few, whatever P.",
-    bubble="(P-1)(t_F + t_B)  for t_F = t_B and M >= 2P",
+    bubble="(P-1)(t_F + t_I) - (V-1)(2floor((P+1)/4) + 1) t_W/2  for V <= 2, P >= 4, M >= P and t_W <= t_F = t_I",
     peak="2floor((P+1)/4) + 1 + P - device stage activations  for V = 2 and M >= 2P",
     paper="PipeOffload, arXiv 2503.01328; zero-bubble-pipeline-parallelism with group size 1",
     placement="loop",
     chunks=2,
+    split=True,
 )
 def uniform(shape: Shape) -> Iterator[Packed]:
-    """Merge forwards in their slots with backwards in theirs, a number of slots later.
+    """Merge forwards in their slots with backwards in theirs, a number of slots later, each W right behind its I.
 
     A microbatch has V slots. The slot of a chunk is the first that no other has, P / 2 slots or more behind that of
     the chunk before; slots of microbatches that do not exist stay empty. The first backward follows the last chunk's
@@ -40,5 +41,5 @@ def uniform(shape: Shape) -> Iterator[Packed]:
     for device in range(P):
         late = slots[-1] + P - 1 - device
         forward, backward = (pack(of * P + device, microbatch) for of in (chunk, V - 1 - chunk))
-        order = np.argsort(np.concatenate([2 * slot, 2 * (slot + late) + 1]))
-        yield np.concatenate([forward | Kind.F, backward | Kind.B])[order]
+        order = np.argsort(np.concatenate([3 * slot, 3 * (slot + late) + 1, 3 * (slot + late) + 2]))
+        yield np.concatenate([forward | Kind.F, backward | Kind.I, backward | Kind.W])[order]

@@ -85,6 +85,7 @@ def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     chunks=2,
     split=True,
     uses_costs=True,
+    walks=True,
     idea="The best order on a V found for the costs given, within --limit activations per device:\n"
     "building blocks between V-Min, V-Half and zero bubble, completed, timed and improved.\n"
     "Any memory down to one microbatch at a time; 2P activations, 1F1B's memory, by default.",

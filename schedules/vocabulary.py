@@ -184,6 +184,8 @@ def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
     """Run pass by pass: T and S, the embeddings, then F and B with the next pass's broadcast between them."""
     P, M = shape.devices, shape.microbatches
     forward, backward = (float(costs.time[kind].mean()) for kind in (Kind.F, Kind.B))
+    if not forward + backward:  # nothing that passes could wait for
+        forward, backward = 1.0, 2.0
     hop = backward + float(np.mean(costs.comm))
     first = [_first_backward(P - 1 - device, hop, forward, forward + backward, barriers) for device in range(P)]
     start = first[0][0]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.clock import HANG_S
 from tests.pages import BROWSER, QUIET
 
 FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
@@ -58,7 +59,7 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Wait until a condition on the page holds."""
-        late = f"const late = setTimeout(() => fail(Error({condition!r})), 60000)"
+        late = f"const late = setTimeout(() => fail(Error({condition!r})), {1000 * HANG_S:.0f})"
         poll = f"if ({condition}) {{ clearInterval(at); clearTimeout(late); done(); }}"
         self.run(f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, 10); }})")
 
@@ -118,4 +119,4 @@ def started(folder: Path) -> Iterator[Browser]:
             yield browser
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(HANG_S)

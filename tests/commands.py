@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import click
 from click.testing import CliRunner, Result
 
 from ppsim.cli import _run as run_and_explain
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from tests.clock import HANG_S
 
 ROOT = Path(__file__).parents[1]
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
@@ -58,7 +60,9 @@ def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> s
     """Run a command as a user does, in a process of its own."""
     command = [sys.executable, "-m", "ppsim", *words]
     environment = SOURCE | (env or {})
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=HANG_S, check=False, **options
+    )
 
 
 def start_command(
@@ -74,3 +78,16 @@ def start_command(
         start_new_session=True,
         **options,
     )
+
+
+def with_options(words: Sequence[str], more: Sequence[str]) -> list[str]:
+    """A command line with options, each in place of the value that it had, as a user edits the line."""
+    command = group.get_command(click.Context(group), words[0])
+    assert command
+    kept = list(words)
+    for option in more:
+        param = next((each for each in command.params if option in each.opts), None)
+        if param and not (isinstance(param, click.Option) and param.multiple):
+            for at in [at for at, word in enumerate(kept) if word in param.opts]:
+                del kept[at : at + 2]
+    return [*kept, *more]

@@ -131,9 +131,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of torch are slow: its import alone takes seconds."""
-    if item.get_closest_marker("torch"):
+    """Tests of torch are slow: its import alone takes seconds. So is a browser, which may be missing."""
+    browser = item.get_closest_marker("browser")
+    if browser or item.get_closest_marker("torch"):
         item.add_marker("slow")
+    if browser:
+        from tests.pages import BROWSER  # not above: lines are counted from the first import on
+
+        item.add_marker(pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path"))
 
 
 @pytest.hookimpl(wrapper=True)

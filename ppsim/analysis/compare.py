@@ -24,6 +24,12 @@ class Row:
     metrics: Metrics | None = None  # likewise
     reason: str = ""  # why it does not apply
     execution: Execution | None = None  # where sends and receives were run as ops
+    excess: float | None = None  # the most that a device holds above a cap, at most 0 where it fits; None without one
+
+    @property
+    def fits(self) -> bool:
+        """Whether it was timed, and no device passes the cap."""
+        return self.metrics is not None and (self.excess is None or self.excess <= 0)
 
     @property
     def makespan(self) -> float:
@@ -49,8 +55,8 @@ class Row:
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
-    """Mark the rows on the Pareto front of time and peak activations."""
-    return _mark([(r.makespan, r.peak) if r.metrics else None for r in rows])
+    """Mark the rows on the Pareto front of time and peak activations, of those that fit the cap."""
+    return _mark([(r.makespan, r.peak) if r.fits else None for r in rows])
 
 
 def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
@@ -59,12 +65,19 @@ def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
 
 
 def conclude(rows: Sequence[Row]) -> str:
-    """Say in one sentence how the fastest schedule compares with the baseline, or with the next fastest."""
-    timed = [r for r in rows if r.metrics]
+    """Say in one sentence how the fastest schedule that fits compares with the baseline, or with the next fastest."""
+    timed = [r for r in rows if r.fits]
+    over = [r.name for r in rows if r.metrics and not r.fits]
+    if not timed:
+        return f"none fits the cap: {', '.join(over)}"
+    return _conclude_timed(timed) + (f"; over the cap: {', '.join(over)}" if over else "")
+
+
+def _conclude_timed(timed: Sequence[Row]) -> str:
     best = min(timed, key=lambda r: (r.makespan, r.peak))
     others = [r for r in timed if r is not best]
     if not others:
-        return f"{best.name} is the only one that applies"
+        return f"{best.name} is the only one that {'applies' if best.excess is None else 'fits'}"
     other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
     memory = best.peak / other.peak if other.peak else 1.0
     held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
@@ -88,8 +101,21 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Mark the rows of a sweep on the Pareto front of time per microbatch and peak activations."""
-    return _mark([(r["makespan_per_mb"], r["peak_activations_share"]) if r["applies"] else None for r in rows])
+    """Mark the rows of a sweep on the Pareto front of time per microbatch and peak activations.
+
+    Only rows of as many devices are compared: a 1/P share of the model is another share on other numbers of devices.
+    Rows that do not fit the cap are on no front.
+    """
+    fronts = [False] * len(rows)
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        if row["applies"] and row.get("fits", True):
+            places.setdefault(row["devices"], []).append(place)
+    for own in places.values():
+        points = [(rows[place]["makespan_per_mb"], rows[place]["peak_activations_share"]) for place in own]
+        for place, best in zip(own, _mark(points), strict=True):
+            fronts[place] = best
+    return fronts
 
 
 def sweep_object(rows: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,4 +136,5 @@ def row_object(r: Row, *places: str) -> dict[str, Any]:
         **size_object(timeline.schedule),
         "unit": timeline.unit,
         **{column.key: column.json(metrics, shape) for place in places for column in columns_of(place)},
+        **({} if r.excess is None else {"fits": r.fits, "excess": max(r.excess, 0.0)}),
     }

@@ -11,7 +11,8 @@ import numpy as np
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.analysis.observed import Observed
-from ppsim.base.numbers import format_share
+from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.units import format_size
 from ppsim.core.costs import Costs
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
@@ -30,6 +31,59 @@ class WhatIf:
     per_microbatch: float  # its time per microbatch
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
+    name: str = ""  # the change without what it assumes
+    held: float = float("nan")  # the most that a device holds, in the unit of a :class:`Room`
+    fits: bool = True  # whether that is within the memory allowed
+    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
+    limits: str = ""  # up to which times it is faster, the end of a sentence
+
+    @property
+    def rank(self) -> tuple[float, float, int, int, int, str]:
+        """What changes are sorted by: time, memory, messages, then the shorter name."""
+        time = float(f"{self.per_microbatch:.9g}")
+        messages, words = self.metrics.messages, self.advice
+        return time, self.held, self.copies_of_weights, messages, len(words), words
+
+    @property
+    def copies_of_weights(self) -> int:
+        """How many times the devices together hold the model: 2 for a schedule with two ends."""
+        return self.timeline.schedule.placement.n_replicas
+
+    def ties_with(self, other: WhatIf) -> bool:
+        """Whether it takes as long as another, and holds as much."""
+        return self.rank[:2] == other.rank[:2]
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that a change may hold on any device."""
+
+    held: float  # what the run asked about holds
+    cap: float  # the most that is allowed
+    unit: str  # ``B``, ``layer activations``, or ``activations`` of a 1/P share of the model
+    stated: bool = False  # whether the user gave the cap
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run holds more than is allowed."""
+        return not self.takes(self.held)
+
+    def takes(self, held: float) -> bool:
+        """Whether a run that holds so much fits."""
+        return held <= self.cap * (1 + 1e-9)
+
+    def activations(self, chunks: int) -> int:
+        """A stated cap in activations of one stage, rounded down; 0 where it is in another unit."""
+        return int(self.cap * chunks + 1e-9) if self.stated and self.unit == "activations" else 0
+
+    def number(self, held: float) -> str:
+        """An amount in words, a count without its unit."""
+        return format_size(held) if self.unit == "B" else format_number(held)
+
+    def text(self, held: float) -> str:
+        """An amount with its unit."""
+        unit = "" if self.unit == "B" else f" {self.unit}"
+        return f"{self.number(held)}{unit}"
 
 
 @dataclass(frozen=True)
@@ -44,14 +98,10 @@ class Explanation:
     # link to their host
     slack: Slack | None
     gains: list[Gain]  # what a hundredth less of each time gives, the largest first
-    # what changes are compared with: the timeline itself, or where its times were measured or stated, the schedule
-    # timed anew with the costs that they show
+    # what changes are compared with: the timeline itself; of several replicas that of the slowest;
+    # where times were measured or stated, the schedule timed anew with the costs that they show
     base: Timeline
-
-    @property
-    def stated(self) -> bool:
-        """Whether the times are not simulated."""
-        return self.base is not self.timeline
+    stated: bool = False  # whether the times are not simulated
 
 
 def explain(
@@ -86,6 +136,7 @@ def explain_times(found: Observed) -> Explanation:
         replace(slack, slack=np.maximum(slack.slack, 0.0)),  # clocks may differ by less than a message takes
         sensitivity(timeline.schedule, found.costs),
         simulate(timeline.schedule, found.costs),
+        stated=True,
     )
 
 
@@ -94,31 +145,78 @@ def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice, timeline)
 
 
-def best_of(explanation: Explanation, changes: Sequence[WhatIf]) -> WhatIf | None:
-    """The change with the least time per microbatch; None where none is better than the run."""
+def best_of(
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None = None,
+) -> WhatIf | None:
+    """The change within the memory that takes the least time per microbatch.
+
+    What can be done goes before what only shows a loss. None where nothing is faster than the run;
+    where the run itself holds too much, any change that fits is taken.
+    """
     now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
-    best = min(changes, key=lambda change: change.per_microbatch, default=None)
-    idle = explanation.idle.by_cause
-    return best if idle and best and best.per_microbatch < now * (1 - 1e-3) else None
+    fit = [change for change in changes if change.fits]
+    for is_bound in (False, True):
+        kind = [change for change in fit if change.is_bound == is_bound]
+        best = min(kind, key=lambda change: change.rank, default=None)
+        if best is None:
+            continue
+        is_needed = room is not None and room.is_over and not is_bound
+        if is_needed or (explanation.idle.by_cause and best.per_microbatch < now * (1 - 1e-3)):
+            return best
+    return None
 
 
-def advise(explanation: Explanation, changes: Sequence[WhatIf]) -> str:
-    """One sentence: what to do first."""
+def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
+    """One sentence: what to do first, and up to where it helps."""
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
-    if not explanation.idle.by_cause:
-        return "no device is ever idle: only faster ops make it faster"
     now = timeline.makespan / timeline.schedule.whole_microbatches
-    best = best_of(explanation, changes)
+    best = best_of(explanation, changes, room)
+    if best is None and not explanation.idle.by_cause:
+        return "no device is ever idle: only faster ops make it faster"
     if best is None:
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
-        return f"none of these changes helps; most of the idle time is {cause}: {CAUSES[cause]}"
-    return (
-        f"first: {best.advice}, {format_share(1 - best.per_microbatch / now)} less time per microbatch "
-        f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
-    )
+        most = f"most of the idle time is {cause}: {CAUSES[cause]}"
+        return f"none of these changes helps; {most}"
+    change = best.per_microbatch / now - 1 if now else 0.0
+    rates = f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
+    if room is not None and room.is_over:
+        held = f"which holds {room.number(best.held)}, not {room.text(room.held)}"
+        time = f"{format_change(change)} time per microbatch"
+        return f"first: {best.advice}, {held}: {time} {rates}{best.limits}"
+    less = f"{format_share(-change)} less time per microbatch"
+    return f"first: {best.advice}, {less} {rates}{best.limits}"
 
 
-def explain_object(explanation: Explanation, changes: Sequence[WhatIf], inputs: dict[str, Any]) -> dict[str, Any]:
+def advise_more_memory(
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None,
+) -> str:
+    """The fastest change that holds more than is allowed, where it is the fastest of all.
+
+    Empty where there is none.
+    """
+    now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    best = best_of(explanation, changes, room)
+    least = min(now, best.per_microbatch if best else now) * (1 - 1e-3)
+    larger = [change for change in changes if not change.fits and change.per_microbatch < least]
+    change = min(larger, key=lambda change: change.rank, default=None)
+    if change is None or room is None:
+        return ""
+    whose = "--cap" if room.stated else "this run"
+    held = f"holding {room.text(change.held)} where {whose} has {room.number(room.cap)}"
+    less = format_share(1 - change.per_microbatch / now)
+    return f"with more memory: {change.advice}, {less} less time per microbatch, {held}"
+
+
+def explain_object(
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    inputs: dict[str, Any],
+    room: Room | None = None,
+) -> dict[str, Any]:
     """The object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit, ``slack`` in queue order."""
     timeline, schedule, slack = explanation.timeline, explanation.timeline.schedule, explanation.slack
     return {
@@ -150,7 +248,10 @@ def explain_object(explanation: Explanation, changes: Sequence[WhatIf], inputs: 
                 "makespan_per_mb": change.per_microbatch,
                 "bubble_rate": change.metrics.bubble_rate,
             }
+            | ({"held": change.held, "fits": change.fits} if room else {})
             for change in changes
         ],
-        "advice": advise(explanation, changes),
+        **({"memory": {"held": room.held, "cap": room.cap, "unit": room.unit}} if room else {}),
+        "advice": advise(explanation, changes, room),
+        "advice_with_more_memory": advise_more_memory(explanation, changes, room) or None,
     }

@@ -21,7 +21,8 @@ class HeatMap:
     microbatches: tuple[int, ...]  # M of each column of cells
     # shape (metrics, rows, microbatches); not a number where the schedule does not take the shape
     values: NDArray[np.float64]
-    best: NDArray[np.bool_]  # the same shape, whether nothing on as many devices with as many microbatches has less
+    # the same shape, whether nothing that fits the cap, on as many devices with as many microbatches, has less
+    best: NDArray[np.bool_]
     unit: str  # of times
 
 
@@ -31,16 +32,18 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
     places = sorted(applying, key=lambda place: place[1])
     across = sorted({row["microbatches"] for row in rows if row["applies"]})
     values = np.full((len(columns), len(places), len(across)), np.nan)
+    within = np.ones(values.shape[1:], bool)
     for row in rows:
         if row["applies"]:
             place = places.index((row["name"], int(row["devices"])))
             values[:, place, across.index(row["microbatches"])] = [row[column.key] for column in columns]
+            within[place, across.index(row["microbatches"])] = row.get("fits", True)
     best = np.zeros(values.shape, bool)
     devices = np.array([count for _, count in places])
     for count in np.unique(devices):
         here = devices == count
-        least = np.fmin.reduce(values[:, here], axis=1, keepdims=True)
-        best[:, here] = values[:, here] <= least
+        held = np.where(within[here], values[:, here], np.nan)
+        best[:, here] = held <= np.fmin.reduce(held, axis=1, keepdims=True)
     unit = next(row["unit"] for row in rows if row["applies"])
     return HeatMap(tuple(columns), tuple(places), tuple(across), values, best, unit)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import find_senders
+from ppsim.core.lanes import find_senders, groups_of
 from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_levels, find_makespans
@@ -31,7 +31,7 @@ class Noise:
     """How hardware departs from its costs; every sample draws anew."""
 
     # standard deviation over mean of the time of each op, copy, collective and message, lognormal with the mean kept;
-    # what runs on all devices has one draw
+    # what runs on all devices has a draw for each, and takes as long as the slowest
     cv: float = 0.05
     slow_devices: int = 0  # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
     slowdown: float = 1.5  # that factor
@@ -63,8 +63,9 @@ class Sampler:
     duration: Floats  # shape (ops, 1), without noise
     latency: Floats  # likewise, of each op's input
     host_link: int  # devices that share a link to their host; 0 where each has its own
-    # shape (ops,), the device that slows an op; their number for any of them, one more for none
-    slowed_by: NDArray[np.integer[Any]]
+    slowed_by: NDArray[np.integer[Any]]  # shape (ops,), the device that slows an op; their number for none
+    together: NDArray[np.int64]  # the ops that run on all devices, those of one op next to each other
+    first: NDArray[np.int64]  # where in ``together`` each of these begins; the op there stands for all
     crossing: NDArray[np.int64]  # the ops whose input comes from another device
     link: NDArray[np.int64]  # the link of each of them
     sigma: float  # of the noise's logarithm; 0 for none
@@ -87,8 +88,10 @@ class Sampler:
         latencies = np.zeros((len(self.duration), count))
         latencies[self.crossing] = noisy(self.latency[self.crossing])
         if chunk.slow is not None:
-            any_or_none = np.stack([chunk.slow.max(axis=0), np.ones(count)])
-            durations *= np.concatenate([chunk.slow, any_or_none]).take(self.slowed_by, axis=0)
+            durations *= np.concatenate([chunk.slow, np.ones((1, count))]).take(self.slowed_by, axis=0)
+        if len(self.together):
+            slowest = np.maximum.reduceat(durations[self.together], self.first, axis=0)
+            durations[self.together[self.first]] = slowest
         if chunk.slow_link is not None:
             latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
         return find_makespans(self.schedule, self.levels, durations, latencies, self.host_link)
@@ -208,16 +211,19 @@ def _sampler(
 ) -> Sampler:
     place = {link: k for k, link in enumerate(links)}
     crossing = np.flatnonzero(find_senders(schedule) >= 0)
-    together = mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind]
     computes = mask(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE)[schedule.kind]
-    slowed_by = np.where(computes, np.where(together, devices, schedule.device), devices + 1)
+    shared = np.flatnonzero(mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind])
+    group = groups_of(schedule)[shared]
+    order = np.argsort(group, kind="stable")
     return Sampler(
         schedule=schedule,
         levels=find_levels(schedule),
-        duration=costs.durations(schedule)[:, None],
+        duration=costs.durations_by_device(schedule)[:, None],
         latency=costs.latencies(schedule)[:, None],
         host_link=costs.host_link,
-        slowed_by=slowed_by,
+        slowed_by=np.where(computes, schedule.device, devices),
+        together=shared[order],
+        first=np.flatnonzero(np.diff(group[order], prepend=-1)),
         crossing=crossing,
         link=np.array([place[pair] for pair in zip(*_ends(schedule), strict=True)], np.int64),
         sigma=float(np.sqrt(np.log1p(cv * cv))),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.slowdown import Slowdown
+from ppsim.base.numbers import format_share
 
 Ints = NDArray[np.int64]
 Times = NDArray[np.float64]
@@ -30,6 +31,17 @@ def mend(found: Slowdown) -> list[Mended]:
     """Try what would help, what saves most first."""
     changes = [*_workers(found), *_links(found), *_stages(found), *_sequences(found)]
     return sorted(changes, key=lambda change: change.step)
+
+
+def advise_job(changes: list[Mended], found: Slowdown) -> str:
+    """One sentence: what to mend first."""
+    step = float(found.steps.mean())
+    best = changes[0] if changes else None
+    if best is None or not best.step < step * (1 - 1e-3):
+        return "none of these changes makes the job's step shorter: its ops and messages are alike"
+    less = format_share(1 - best.step / step)
+    whose = " of all replicas" if len(found.job.replicas) > 1 else ""
+    return f"first: {best.what}, {less} less time per step{whose}"
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:

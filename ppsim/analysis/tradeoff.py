@@ -18,6 +18,7 @@ class Point:
     peak: float  # the most a device holds; not a number where it does not apply
     family: str = ""  # the schedule, whatever its shape; points of one have one colour
     group: str = ""  # what is compared with each other only, such as shapes on 8 devices; each has a front of its own
+    fits: bool = True  # whether it is within a cap; what is not is on no front
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,25 @@ class Tradeoff:
     points: tuple[Point, ...]  # in the order given; points at the same place are one, with their names joined
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
+    def of_group(self, group: str) -> Tradeoff:
+        """The points of one group."""
+        own = np.array([point.group == group for point in self.points], bool)
+        return Tradeoff(tuple(point for point in self.points if point.group == group), self.best[own])
+
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
     """Join points of a group that coincide, leave out those that do not apply, and mark each group's front."""
-    places: dict[tuple[str, float, float], list[Point]] = {}
+    places: dict[tuple[str, bool, float, float], list[Point]] = {}
     for point in points:
         if np.isfinite([point.makespan, point.peak]).all():
-            places.setdefault((point.group, point.makespan, point.peak), []).append(point)
-    joined = tuple(replace(same[0], name=", ".join(point.name for point in same)) for same in places.values())
+            places.setdefault((point.group, point.fits, point.makespan, point.peak), []).append(point)
+    joined = tuple(
+        replace(same[0], name=", ".join(point.name for point in same) + ("" if same[0].fits else " (over the cap)"))
+        for same in places.values()
+    )
     best = np.zeros(len(joined), bool)
     for group in dict.fromkeys(point.group for point in joined):
-        here = [number for number, point in enumerate(joined) if point.group == group]
+        here = [number for number, point in enumerate(joined) if point.group == group and point.fits]
         best[here] = front([(joined[number].makespan, joined[number].peak) for number in here])
     return Tradeoff(joined, best)
 

@@ -20,5 +20,6 @@ __all__ = [
     "toml",
     "typed_json",
     "units",
+    "unpack",
     "workers",
 ]

@@ -50,7 +50,8 @@ def compile_early(kernel: Callable[..., Any], parts: Functions, types: tuple[Any
 
     environment = {**os.environ, **({"NUMBA_CACHE_DIR": numba.config.CACHE_DIR} if numba.config.CACHE_DIR else {})}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([sys.executable, "-c", START], env=environment, **pipes)  # type: ignore[call-overload]
+    words = [sys.executable, "-P", "-c", START]  # -P: no module of the folder that one stands in
+    process = subprocess.Popen(words, env=environment, **pipes)  # type: ignore[call-overload]
     _compilers[kernel] = process
     atexit.register(process.kill)
     with suppress(OSError):  # it ended

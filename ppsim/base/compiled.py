@@ -1,15 +1,18 @@
 """Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
 
-numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that uninstalling leaves nothing
-beside the sources, or in ``NUMBA_CACHE_DIR``, or beside the source where neither can be written. It writes atomically
-and tells versions, processors and changed sources apart. What no process has loaded for a month goes from the user's
-folder when something is compiled.
+numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that
+uninstalling leaves nothing beside the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
+tells versions, processors and changed sources apart. What it finds there it runs: a folder in which
+somebody else could have put code keeps none, and each process compiles. What no process has loaded
+for a month goes from the user's folder when something is compiled.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -125,7 +128,8 @@ def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., A
         with long_work("compiling, once per machine"):
             kept = _compile(kernel, types)
     except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
-        with long_work("compiling; NUMBA_CACHE_DIR=FOLDER would keep it for the next run"):
+        said = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
+        with long_work(said):
             kept = numba.njit(nogil=True)(kernel)
             kept.compile(types)
     compiled: Callable[..., Any] = kept
@@ -146,7 +150,8 @@ def _compile(stamped: Callable[..., Any], types: tuple[Any, ...]) -> Any:
 
 def remove_unused(before: float) -> None:
     """Remove machine code last used before a time from the user's folder; who loads it just then compiles it anew."""
-    for folder in filter(Path.is_dir, Path(cache_folder()).iterdir()):
+    kept = private_folder(cache_folder())
+    for folder in filter(Path.is_dir, kept.iterdir() if kept else ()):
         for file in [] if folder.is_symlink() else folder.glob("*.nb[ci]*"):
             if file.lstat().st_mtime < before:
                 file.unlink(missing_ok=True)
@@ -155,11 +160,18 @@ def remove_unused(before: float) -> None:
 
 
 def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
-    """Let numba keep a kernel's machine code in ppsim's folder; other code of the process keeps its own."""
+    """Let numba keep a kernel's machine code in ppsim's folder; other code keeps its folder.
+
+    Raises:
+        OSError: there is no such folder.
+    """
     import numba
 
     given = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = given or cache_folder()
+    folder = private_folder(given or cache_folder())
+    if folder is None:
+        raise OSError(f"not a folder of this user alone: {given or cache_folder()!r}")
+    numba.config.CACHE_DIR = str(folder)
     try:
         return numba.njit(cache=True, nogil=True)(kernel)
     finally:
@@ -172,6 +184,34 @@ def cache_folder() -> str:
         return os.path.join(os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache")
     home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or home, "ppsim")
+
+
+def private_folder(name: str) -> Path | None:
+    """Return a folder that only this user can write, made where it is missing; else None.
+
+    Its mode and owner say so; in a folder above it that all may write anyone could replace it.
+    """
+    folder = Path(name)
+    if not folder.is_absolute():  # as without a home folder: it would be where a user stands
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.resolve(strict=True)
+        if os.name != "nt" and not _is_ours_alone(folder):  # modes say nothing there
+            return None
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return None
+    return folder
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether nobody else can write a folder or, but for the system's user, replace it."""
+    own = folder.stat()
+    if own.st_uid != os.geteuid() or own.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    above = [parent.stat().st_mode for parent in folder.parents]
+    return all(mode & stat.S_ISVTX or not mode & stat.S_IWOTH for mode in above)
 
 
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:

@@ -11,6 +11,8 @@ from pathlib import Path
 from ppsim.base.atomic_file import rehearse
 from ppsim.base.tables import Row, read_table, save_table, table_suffix
 from ppsim.base.text import quote
+from ppsim.base.unpack.json_objects import objects_size
+from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.errors import InputError
 from ppsim.version import VERSION
 
@@ -112,8 +114,8 @@ def _state(path: str | None) -> object:
 
 def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
     """Read the rows by key; of a CSV file that was cut short the last one is left out, which is told."""
-    rows = read_table(path)
-    cut = len(rows) > 1 and not _is_whole(rows[-1])
+    rows = read_table(path, columns=(KEY, MARK, DIGEST, WHOLE))
+    cut = len(rows) > 1 and _whole(rows[-1]) is None
     rows = rows[:-1] if cut else rows
     empty = not rows and Path(path).stat().st_size
     if empty or any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, DIGEST, WHOLE)):
@@ -127,12 +129,20 @@ def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
         if row[DIGEST] != fingerprint([row[KEY], row[WHOLE]]):
             what = f"'{path}': the row of {quote(row[KEY])} is damaged, or was changed since it was written"
             raise InputError(what, "remove that row, and it is computed again; or give the name of a new file")
-    return {row[KEY]: json.loads(row[WHOLE]) for row in rows}, cut
+    meter, found = Meter(f"'{path}'", OBJECTS), dict[str, Row]()
+    for row in rows:
+        meter.take(objects_size(row[WHOLE]))
+        whole = _whole(row)
+        if whole is None:
+            raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
+        found[row[KEY]] = whole
+    return found, cut
 
 
-def _is_whole(row: Row) -> bool:
-    """Return whether the text of a row is all there."""
+def _whole(row: Row) -> Row | None:
+    """Return the row that is kept as text; None where the text is not all there."""
     try:
-        return isinstance(json.loads(row.get(WHOLE) or ""), Mapping)
+        found = json.loads(row.get(WHOLE) or "")
     except (ValueError, RecursionError):
-        return False
+        return None
+    return found if isinstance(found, Mapping) else None

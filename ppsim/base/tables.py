@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.json_output import dump_json
-from ppsim.base.source import read_bytes
-from ppsim.errors import InputError, MissingDependency
-from ppsim.version import INSTALL_TABLES
+from ppsim.base.source import name_of, read_bytes
+from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.limits import Meter
+from ppsim.base.unpack.parquet import open_parquet, require_pyarrow
+from ppsim.base.unpack.texts import Lines, csv_rows
+from ppsim.errors import InputError
 
 Row = Mapping[str, Any]
 MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
+MOST_COLUMNS = 2000
+_ROW, _CELL = 200, 64  # bytes of memory besides the characters
 # Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it takes them as text.
 # One that such a text has already stays apart, so that reading gives what was written.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+
+# What colours a terminal, moves its cursor or turns its text round where a table is printed. It is written as an escape
+# such as \\x1b, and so is the backslash of a text that looks like one.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    r"|\\(?=x(?:0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(?:202[a-e]|206[6-9]))"
+)
+_ESCAPE = re.compile(r"\\(?:x(0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(202[a-e]|206[6-9]))")
 
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
@@ -73,6 +85,8 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
     if suffix.endswith(".parquet"):
         return _write_parquet(lists, header, compression="zstd")
+    if suffix.endswith(".csv"):
+        lists = {name: _escaped_column(column) for name, column in lists.items()}
     rows = zip(*lists.values(), strict=True)
     if suffix.endswith(".csv"):
         text = io.StringIO(newline="")
@@ -83,34 +97,71 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     return b"".join([dump_json(header, end=b"\n"), *lines])
 
 
-def read_table(path: str, hint: str = "give the name of a new file") -> list[dict[str, Any]]:
-    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file; ``hint`` is of errors.
+def _escaped_column(column: list[Any]) -> list[Any]:
+    """Escape the texts of a column, each different one once."""
+    escaped = {cell: _escape(cell) for cell in {cell for cell in column if isinstance(cell, str)}}
+    return [escaped.get(cell, cell) for cell in column] if escaped else column
+
+
+def read_table(
+    path: str,
+    hint: str = "give the name of a new file",
+    columns: Collection[str] = (),
+    lists: Collection[str] = (),
+) -> list[dict[str, Any]]:
+    """Read the rows of a CSV file, whose cells are texts, or of a Parquet file.
+
+    Args:
+        path: the file.
+        hint: what to do where it cannot be read.
+        columns: those to read, where the others are not wanted.
+        lists: those that must not hold lists or objects, which are left out elsewhere.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is too large in memory.
         MissingDependency: pyarrow is not installed.
     """
-    data = read_bytes(path)
-    csv.field_size_limit(max(csv.field_size_limit(), len(data) + 1))  # of the whole process
+    data, name = read_bytes(path), f"the table '{name_of(path)}'"
+    meter = Meter(name)
+    if table_suffix(path) != ".csv":
+        return _rows_of_parquet(data, name, hint, columns, lists, meter)
     try:
-        if table_suffix(path) == ".csv":
-            text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a file may be cut within a letter
-            rows = csv.DictReader(io.StringIO(text, newline=""))
-            return [{_unguarded(name): _unguarded(value) for name, value in row.items()} for row in rows]
-        return _rows_of_parquet(data)
-    except (csv.Error, ValueError, OSError) as error:
-        raise InputError(f"cannot read the table '{path}': {error}", hint) from error
+        return _rows_of_csv(Lines(data, name, may_be_cut=True), columns, meter)
+    except ValueError as error:
+        raise InputError(f"cannot read {name}: {shorten(str(error))}", hint) from error
 
 
-def _rows_of_parquet(data: bytes) -> list[dict[str, Any]]:
-    require_pyarrow()
-    from pyarrow import ArrowException, BufferReader, parquet
+def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[dict[str, Any]]:
+    table, rows = csv_rows(lines), list[dict[str, Any]]()
+    names = [_unguarded(cell) for cell in next(table, [])]
+    wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
+    _refuse_columns(lines.name, len(wanted))
+    for row in table:
+        cells = {name: _unguarded(row[place]) if place < len(row) else None for place, name in wanted}
+        meter.take(_ROW + sum(_CELL + len(cell or "") for cell in cells.values()))
+        rows.append(cells)
+    return rows
 
-    try:
-        kept: list[dict[str, Any]] = parquet.read_table(BufferReader(data)).to_pylist()
-    except ArrowException as error:  # not all of them are ValueErrors
-        raise ValueError(str(error)) from error
-    return kept
+
+def _rows_of_parquet(
+    data: bytes, name: str, hint: str, columns: Collection[str], lists: Collection[str], meter: Meter
+) -> list[dict[str, Any]]:
+    table = open_parquet(data, name, hint, meter)
+    if nested := [column for column in table.nested if column in lists]:
+        what = f"{name}: column {quote(nested[0])} holds lists or objects"
+        raise InputError(what, "a number or a text in each cell, or a .json file")
+    wanted = [column for column in table.columns if column in columns or not columns]
+    _refuse_columns(name, len(wanted))
+    meter.take(table.rows * (_ROW + _CELL * len(wanted)))
+    values = [table.values(column) for column in wanted]
+    if not wanted:
+        return [{} for _ in range(table.rows)]
+    return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _refuse_columns(name: str, count: int) -> None:
+    if count > MOST_COLUMNS:
+        raise InputError(f"{name} has {count:,} columns, more than {MOST_COLUMNS:,}", "a column for each number")
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -131,15 +182,29 @@ def _csv_of(rows: Sequence[Row]) -> bytes:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, (bool, list, tuple, Mapping)):
-        return json.dumps(value)
-    if isinstance(value, str) and _FORMULA.match(value):
-        return f"'{value}"
+        return _escape(json.dumps(value))
+    if isinstance(value, str):
+        text = _escape(value)
+        return f"'{text}" if _FORMULA.match(text) else text
     return repr(value) if isinstance(value, float) else value
 
 
+def _escape(text: str) -> str:
+    """Write control characters, all but tabs and line ends, as escapes."""
+    return _CONTROL.sub(_escape_of, text)
+
+
+def _escape_of(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
 def _unguarded(cell: Any) -> Any:
-    """A cell's text as it was before :func:`_cell`."""
-    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and _FORMULA.match(cell) else cell
+    """Return a cell's text as it was before :func:`_cell`."""
+    if not isinstance(cell, str):
+        return cell
+    text = cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+    return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
 
 
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
@@ -165,27 +230,3 @@ def _write_parquet(columns: Mapping[str, Any], header: Row | None, compression: 
     out, metadata = io.BytesIO(), {"ppsim": json.dumps(dict(header))} if header else None
     parquet.write_table(pyarrow.table(columns, metadata=metadata), out, compression=compression)
     return out.getvalue()
-
-
-def parquet_metadata(data: bytes) -> str:
-    """Read what :func:`save_table` wrote into the metadata of a Parquet file, empty where there is none.
-
-    Raises:
-        MissingDependency: pyarrow is not installed.
-    """
-    require_pyarrow()
-    from pyarrow import ArrowException, BufferReader, parquet
-
-    try:
-        metadata = parquet.read_schema(BufferReader(data)).metadata or {}
-    except (ArrowException, OSError):
-        return ""
-    return str(metadata.get(b"ppsim", b"").decode(errors="replace"))
-
-
-def require_pyarrow() -> None:
-    """Import pyarrow; raises MissingDependency where that fails."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency(f"Parquet needs pyarrow, which cannot be imported: {error}", INSTALL_TABLES) from error

@@ -9,11 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from ppsim.base.text import shorten
+from ppsim.base.unpack.json_objects import check_objects
 from ppsim.errors import InputError
 
 T = TypeVar("T")
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)"\s*+(:)?|[{}]', re.DOTALL)
-SLACK = 1_000_000  # bytes; larger files of empty objects would take many times their size of memory
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -36,10 +36,11 @@ def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys:
         keys: keys that no object may hold twice.
 
     Raises:
-        InputError: not whole or not JSON, nested too deeply, of another type, or with a key twice.
+        InputError: not whole or not JSON, too large, nested too deeply, of another type, or with a
+            key twice.
     """
-    if isinstance(text, str) and 16 * text.count("{") + 4 * text.count("[") > len(text) + SLACK:
-        raise InputError(f"{source} is JSON of objects and lists with next to nothing in them", hint)
+    if isinstance(text, str):
+        check_objects(text, source, hint)
     try:
         value = msgspec.json.decode(text, type=kind)
         if twice := isinstance(text, str) and keys and _repeated_key(text, keys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,6 +17,9 @@ from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
 from ppsim.errors import InputError
 
+FINEST_STEP = 2.0**-30  # of the longest time, where no coarser step counts all times exactly
+MOST_PARTS = 1 << 20  # of the longest time that a common step may be
+SAME = 1e-12  # relative difference of times that only rounding keeps apart
 Value = float | Sequence[float]
 Floats = NDArray[np.float64]
 PriceOf = Callable[[Kind, NDArray[Any], NDArray[Any]], Any]
@@ -62,18 +66,23 @@ class Costs:
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the time that each op occupies its device, shape (ops,); both ops of a pair have the pair's time.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages.
+        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices takes as long as on
+        the slowest.
 
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
         """
+        return share_durations(schedule, self.durations_by_device(schedule))
+
+    def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
+        """Return the durations of ops, shape (ops,), where each device takes its own time for what runs on all."""
         self.check_fit(schedule)
         if self.each is not None:
             if len(self.each) != len(schedule):
                 raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
-            return share_durations(schedule, self.each)
+            return self.each
         if schedule.has_lanes:
-            return share_durations(schedule, self._with_lanes(schedule))
+            return self._with_lanes(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
@@ -177,6 +186,44 @@ class Costs:
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the latency of each op's input, shape (ops,); zero on the same device."""
         return find_latencies(schedule, self.comm)
+
+
+def count_in_steps(costs: Costs) -> Costs:
+    """Return the costs as whole numbers of a common step, which are the same in whatever unit the costs are.
+
+    Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and 0.3 as for 1, 2
+    and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the longest.
+    """
+    comm = np.asarray(costs.comm, np.float64)
+    pair = np.empty(0) if costs.pair is None else costs.pair
+    parts = [costs.time, comm, pair, *costs.others.values()]
+    longest = max(float(part.max(initial=0.0)) for part in parts)
+    if longest <= 0:
+        return costs
+    steps = _steps_in_longest(np.unique(np.concatenate([part.ravel() for part in parts])) / longest)
+
+    def counted(times: Floats) -> Floats:
+        return np.rint(times / longest * steps)
+
+    others = {kind: counted(times) for kind, times in costs.others.items()}
+    latency = counted(comm) if comm.ndim else float(counted(comm))
+    pairs = None if costs.pair is None else counted(costs.pair)
+    return replace(costs, time=counted(costs.time), comm=latency, pair=pairs, others=others)
+
+
+def _steps_in_longest(shares: Floats) -> float:
+    """Return how many steps the longest time has: the fewest that count all shares of it, or the finest step's."""
+    from fractions import Fraction
+
+    steps = 1
+    for share in shares.tolist():
+        fraction = Fraction(share).limit_denominator(MOST_PARTS)
+        if abs(float(fraction) - share) > SAME * share:
+            return 1 / FINEST_STEP
+        steps = math.lcm(steps, fraction.denominator)
+        if steps > MOST_PARTS:
+            return 1 / FINEST_STEP
+    return float(steps)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Against(Answer[Any]):
         """The runs as rows."""
         return list(self.rows)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.plan-against/1``."""
         return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
 

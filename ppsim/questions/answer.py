@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
+from ppsim.base.json_output import dump_json
 from ppsim.errors import PpsimError
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block
@@ -28,8 +30,13 @@ class Answer(ABC, Generic[Asked]):
     request: Asked  # what was asked
 
     @abstractmethod
+    def json_object(self) -> dict[str, Any]:
+        """The object that ``--json`` prints; its columns may be arrays."""
+
     def to_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """The object that ``--json`` prints, as dicts, lists, numbers and texts."""
+        found: dict[str, Any] = json.loads(dump_json(self.json_object()))
+        return found
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:

@@ -35,14 +35,26 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
 
 
 def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
-    """Find the option of each value that is there, by its name or a long spelling (InputError: there is none)."""
+    """Find the option of each value that is there, by its name or a long spelling.
+
+    Raises:
+        InputError: no option has the name, or two names are of one option.
+    """
     options = list_options(kind)
     known = {word: each for each in options for word in each.words}
     for word in values:
         if word not in known:
             names, guess = ", ".join(sorted(each.name for each in options)), guess_of(word, known)
             raise InputError(f"there is no option '{word}'{guess and '.' + guess}", f"one of {names}")
-    return [(known[word], value) for word, value in values.items() if value is not None]
+    found: dict[str, tuple[str, Any]] = {}
+    for word, value in values.items():
+        if value is None:
+            continue
+        name = known[word].name
+        if name in found:
+            raise InputError(f"'{found[name][0]}' and '{word}' are one option", "leave one of them out")
+        found[name] = word, value
+    return [(known[word], value) for word, value in found.values()]
 
 
 def read_value(declared: Option, value: Any) -> Any:

@@ -311,15 +311,29 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)
 
 
-def _factors(schedule: Schedule, costs: CostOptions) -> dict[str, Any]:
-    """Factors of microbatches and their slices, and speeds of devices, of those that are given."""
+def draws_by_replica(costs: CostOptions) -> bool:
+    """Whether each data-parallel replica draws factors of its own for its microbatches."""
+    from ppsim.inputs.profile.scale import is_drawn
+
+    return any(map(is_drawn, costs.mb_scale))
+
+
+def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
+    """Make the costs of a replica from those of replica 0: with the factors that it draws for its microbatches."""
+    if not replica or not draws_by_replica(costs):
+        return made
+    return replace(made, scale=_factors(schedule, costs, replica)["scale"])
+
+
+def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[str, Any]:
+    """Factors of a replica's microbatches and their slices, and speeds of devices, of those that are given."""
     import numpy as np
 
     from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
 
     found = dict[str, Any]()
     if costs.mb_scale:
-        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices)
+        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices, replica)
     if costs.slice_scale and schedule.n_slices > 1:
         of_slices = parse_slice_scale(costs.slice_scale, schedule.n_slices, _attention_share(costs))
         found["scale"] = np.tile(of_slices, schedule.whole_microbatches) * found.get("scale", 1.0)
@@ -409,6 +423,9 @@ def build(
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
     price = partial(build_costs, costs=costs, network=network, measured=measured, model=model)
     schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
+    if shape.stages and not (shape.devices or shape.chunks or quiet or schedule.n_chunks == 1):
+        fewer = f"{schedule.n_stages} stages are {schedule.n_devices} devices"
+        note(f"{fewer}: {schedule.name} has {schedule.n_chunks} stages on each (--devices {shape.stages} for as many)")
     if merge:
         from ppsim.core.split_backward import merge_backwards
 
@@ -474,14 +491,20 @@ def add_memory(
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
     from ppsim.engine.memory.usage import curves
-    from ppsim.inputs.profile.profile import read
 
-    if costs.profile and not asked:
-        found = read(costs.profile)
-        if not (found.stage or (found.model and any(row.part == "layers" for row in found.activation))):
-            costs = replace(costs, profile=None)
+    if costs.profile and not asked and not has_activation_bytes(costs.profile):
+        costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
     return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs, model)[0]) for t, c in pairs))
+
+
+def has_activation_bytes(profile: str) -> bool:
+    """Whether a profile's file gives the bytes of activations."""
+    from ppsim.inputs.profile.profile import read
+
+    found = read(profile)
+    layers = found.model and any(row.part == "layers" for row in found.activation)
+    return bool(found.stage or layers)
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:

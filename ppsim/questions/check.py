@@ -131,14 +131,14 @@ class Check(Answer[CheckRequest]):
     @property
     def faults(self) -> list[dict[str, Any]]:
         """The faults: kind, device, row and cell in the file, message, hint."""
-        return list(self.to_json()["faults"])
+        return list(self.json_object()["faults"])
 
     @property
     def passed(self) -> bool:
         """Whether the schedule is valid."""
         return self.valid
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.check/1``."""
 
         def facts(fault: Fault) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.numbers import format_change
 from ppsim.engine.simple.columns import columns_of
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import add_memory, build_costs, look_inside_costs
+from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import (
     CostOptions,
@@ -25,7 +26,7 @@ from ppsim.questions.groups import (
 )
 from ppsim.questions.options import Request, flag, group
 from ppsim.questions.several import time_schedules
-from ppsim.questions.words import recomputed, title_with_chunks
+from ppsim.questions.words import counts_lines, recomputed, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class CompareRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     output: FigureOptions = group(FigureOptions, "Output")
+    cap: str | None = cap_option(OF_A_SHARE)
     memory: bool = flag("--memory", help="Draw what the devices hold below each chart.", door=VALUE)
     tradeoff: bool = flag(
         "--tradeoff",
@@ -86,7 +88,8 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 
 def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
-    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network)
+    cap = read_cap(request.cap) if request.cap else None
+    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap)
     return Comparison(request, tuple(rows))
 
 
@@ -120,11 +123,20 @@ class Comparison(Answer[CompareRequest]):
         """The schedules as rows of numbers; one that does not apply has a reason."""
         return list(self.to_json()["schedules"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.compare/1``."""
         from ppsim.analysis.compare import compare_object
 
-        return compare_object(self.rows, self.inputs)
+        capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
+        return compare_object(self.rows, self.inputs) | capped
+
+    @property
+    def _any_fits(self) -> bool:
+        return any(row.fits for row in self.rows)
+
+    def failure(self) -> PpsimError | None:
+        """That none fits, and the least cap that one does."""
+        return None if self._any_fits else fits_none(self.request.cap or "", [r.excess for r in self.rows])
 
     def line(self) -> Iterator[Block]:
         """How the fastest compares with the baseline."""
@@ -143,9 +155,14 @@ class Comparison(Answer[CompareRequest]):
         if self.request.tradeoff:
             from ppsim.analysis.tradeoff import Point
 
-            points = [Point(r.name, r.makespan, r.peak, r.name.partition(":")[0]) for r in self.rows if r.timeline]
+            points = [
+                Point(r.name, r.makespan, r.peak, r.name.partition(":")[0], fits=r.fits)
+                for r in self.rows
+                if r.timeline
+            ]
             return tradeoff_writers(points, f"makespan ({self.timelines[0].unit})", self.inputs, output)
-        titles = [title_with_chunks(each.schedule) for each in self.timelines]
+        timed = [(row, row.timeline.schedule) for row in self.rows if row.timeline]
+        titles = [title_with_chunks(own) + ("" if row.fits else " (over the cap)") for row, own in timed]
         return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
 
     def _complete(self, document: Document, suffix: str) -> Document:
@@ -167,23 +184,36 @@ class Comparison(Answer[CompareRequest]):
             headings.append(column.narrow.format(unit=unit))
             if column.key == "makespan":
                 headings.append(f"vs\n{first.name}")
+        cap = read_cap(self.request.cap) if self.request.cap else None
+        headings += ["over\ncap"] if cap else []
         cells = [
-            [r.name, *_cells(r, first, "*" if best else " ")] for r, best in zip(rows, mark_front(rows), strict=True)
+            [r.name, *_cells(r, first, "*" if best else " "), *([_excess(r, cap)] if cap else [])]
+            for r, best in zip(rows, mark_front(rows), strict=True)
         ]
         spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
         spare.append(f"vs\n{first.name}")
-        fastest = min(r.makespan for r in timed)
+        fastest = min((r.makespan for r in timed if r.fits), default=None)
 
         def tone(row: int, column: int) -> str:
             if column == 0:
                 return "name"
             best = headings[column].startswith("makespan") and rows[row].makespan == fastest
+            if headings[column].startswith("over") and rows[row].timeline:
+                return "good" if rows[row].fits else "bad"
             return "good" if best or cells[row][column].endswith("*") else "quiet" if not rows[row].timeline else ""
 
         yield Table(headings, cells, spare=spare, tone=tone)
         yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+        yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
+        if cap:
+            yield Line(f"cap {cap.describe()}{' a device' if cap.in_bytes else ''}; - within it, * of those within it")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
+
+
+def _excess(r: Row, cap: Cap) -> str:
+    """What a device holds above the cap, a dash where it fits."""
+    return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
 
 
 def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:

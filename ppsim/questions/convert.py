@@ -111,7 +111,7 @@ class Converted(Answer[ConvertRequest]):
     costs: Costs | None
     run: RealRun | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """How the files are made."""
         return inputs_of(self.given, self.costs) | ({} if self.costs else {"converted from": self.request.file})
 
@@ -124,7 +124,7 @@ class Converted(Answer[ConvertRequest]):
         from ppsim.show.files.convert import convert
         from ppsim.show.files.document import style_of
 
-        title, inputs = title_of(self.draft.schedule()), self.to_json()
+        title, inputs = title_of(self.draft.schedule()), self.json_object()
 
         def write(target: str, suffix: str) -> None:
             if self.run is not None and suffix in OPS:

@@ -126,7 +126,7 @@ class Diff(Answer[DiffRequest]):
         specs = self.request.specs
         return ("A", "B") if specs[0] == specs[1] else specs
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.diff/1``."""
         from ppsim.analysis.diff import diff_object
 

@@ -19,29 +19,32 @@ from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.questions.options import Request, common, flag, group
+from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
+from ppsim.questions.rivals import Tried, try_changes
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.terminal import shows_colours
 from ppsim.questions.timing import time_ops
-from ppsim.questions.whatif import Run, change_run, states_values, try_rivals
+from ppsim.questions.whatif import Run, change_run, states_values
 from ppsim.questions.words import title_of
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.analysis.explain import Explanation, Room, WhatIf
     from ppsim.analysis.mending import Mended
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.show.drawing.worker_map import WorkerMap
-    from ppsim.show.files.document import Document
+    from ppsim.show.files.document import Document, Story
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
+LIMITS = " as long as "  # where the advice goes on in another line
+INDENT = " " * len("first: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,14 @@ class ExplainRequest(Request):
     of_op: str | None = common(
         "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).", door=VALUE
     )
+    cap: str | None = option(
+        "--cap",
+        metavar="SIZE",
+        help="The most a device may hold of what is advised (what this run holds): a number of "
+        "activations, each of a device's 1/P share of the model, or bytes such as 40GiB with "
+        "--profile; layers with --layout.",
+        door=VALUE,
+    )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     heat: bool = flag(
         "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
@@ -120,8 +131,6 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 
 def answer(request: ExplainRequest) -> Explained:
     """Explain what is asked for."""
-    from ppsim.analysis.explain import what_if
-
     given = Given.of(request)
     stated = _stated(given, request)
     execution: Execution | None = None
@@ -135,13 +144,36 @@ def answer(request: ExplainRequest) -> Explained:
         explanation, base, prices, execution = _explain_simulated(request)
         inputs = inputs_of(given, prices)
         schedule = explanation.timeline.schedule
-        each = time_replicas(schedule, prices, request.network, request.costs.links, request.several.replicas)
-    tried = [what_if(change, change, change_run(change, base, given)) for change in request.changes]
-    if not request.changes:
-        tried = [what_if(*each) for each in try_rivals(base, given)]
-    found = Explained(request, explanation, tuple(tried), inputs, stated, execution, each)
+        each = time_replicas(schedule, prices, request.network, request.costs, request.several.replicas)
+    tried = _try_changes(request, explanation, base, given, stated)
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes
+    found = Explained(request, explanation, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
+
+
+def _try_changes(
+    request: ExplainRequest,
+    explanation: Explanation,
+    base: Run,
+    given: Given,
+    stated: Stated | None,
+) -> Tried:
+    """Simulate the changes given, else those that may help.
+
+    Of a job of several replicas only those given: what may help is simulated over all of them.
+    """
+    from ppsim.analysis.explain import what_if
+
+    if request.changes:
+        timed = ((change, *change_run(change, base, given)) for change in request.changes)
+        return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
+    if stated and stated.job and len(stated.job.replicas) > 1:
+        if request.cap is not None:
+            what = "--cap is for schedules that are tried, and a job of several replicas has none"
+            raise InputError(what, "leave it out")
+        return Tried(())
+    return try_changes(explanation, base, given, request.cap)
 
 
 @dataclass(frozen=True)
@@ -155,6 +187,8 @@ class Explained(Answer[ExplainRequest]):
         stated: the run of a file; None where it was simulated.
         execution: the run with sends and receives as ops, where it was asked for.
         replicas: when devices of each data-parallel replica are done, where there are several.
+        room: the memory that changes are held to; None where changes were given.
+        remarks: sentences on changes that are not shown.
     """
 
     explanation: Explanation
@@ -163,19 +197,40 @@ class Explained(Answer[ExplainRequest]):
     stated: Stated | None = None
     execution: Execution | None = None
     replicas: Replicated | None = None
+    room: Room | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """What to do first of all that is simulated; of replicas, what mends all of them."""
+        from ppsim.analysis.explain import advise, best_of
+        from ppsim.analysis.mending import advise_job
+
+        if self.slowdown is None:
+            return advise(self.explanation, self.changes, self.room)
+        base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
+        now = base.makespan / base.schedule.whole_microbatches
+        changed = best.per_microbatch / now if best and now else 1.0
+        mended = min((each.step for each in self.mending), default=1.0)
+        least = mended / (float(self.slowdown.steps.mean()) or 1.0)
+        if len(self.slowdown.job.replicas) > 1 or least < changed:
+            return advise_job(self.mending, self.slowdown)
+        return advise(self.explanation, self.changes, self.room)
 
     @property
     def idle_by_cause(self) -> dict[str, float]:
         """Idle time of all devices together, by cause."""
         return dict(self.explanation.idle.by_cause)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.explain/1``."""
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object
 
         near = view_object(self.explanation, self.request.of_device, self._op)
-        return explain_object(self.explanation, list(self.changes), self.inputs) | near | self._job_object()
+        told = explain_object(self.explanation, self.changes, self.inputs, self.room)
+        words = {"advice": self.advice, "notes": list(self.remarks)}
+        return told | words | near | self._job_object()
 
     def _job_object(self) -> dict[str, Any]:
         """What a healthy run would take, of a run that shows its replicas."""
@@ -204,9 +259,7 @@ class Explained(Answer[ExplainRequest]):
 
     def line(self) -> Iterator[Block]:
         """What would help most."""
-        from ppsim.analysis.explain import advise
-
-        yield advise(self.explanation, list(self.changes))
+        yield self.advice
 
     def blocks(self) -> Iterator[Block]:
         """Causes, critical path, gains and changes; or one device or op from near."""
@@ -223,15 +276,39 @@ class Explained(Answer[ExplainRequest]):
             return self._heat_writers(output)
 
         def complete(document: Document, suffix: str) -> Document:
-            from ppsim.show.files.workers import workers_svg
+            from ppsim.show.files.workers import lines_of_page, workers_svg
 
             if self.execution:
                 document = replace(document, executions=(self.execution,))
             if suffix == ".html" and self.slowdown is not None:
-                document = replace(document, below=workers_svg(_worker_map(self.slowdown), PAGE))
-            return replace(document, story=story_of(self.explanation, self.changes)) if suffix == ".html" else document
+                lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
+                below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
+                document = replace(document, below=below)
+            return replace(document, story=self.story) if suffix == ".html" else document
 
         return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+
+    @property
+    def story(self) -> Story:
+        """What a page says of the run."""
+        notes = [*self._more_memory, *self.remarks]
+        return story_of(self.explanation, self.changes, self.room, self.advice, notes)
+
+    @property
+    def _more_memory(self) -> list[str]:
+        """The line on what is faster and holds more, if anything is."""
+        from ppsim.analysis.explain import advise_more_memory
+
+        more = advise_more_memory(self.explanation, self.changes, self.room)
+        return [more] if more else []
+
+    def _last_lines(self) -> Iterator[str]:
+        """What is said after the changes: what is not shown, what more memory gives, the advice."""
+        yield from (f"  {line}" for line in self.remarks)
+        yield ""
+        yield from self._more_memory
+        first, then, limits = self.advice.partition(LIMITS)
+        yield from [first, f"{INDENT}{then.lstrip()}{limits}"] if then else [first]
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
@@ -268,7 +345,8 @@ class Explained(Answer[ExplainRequest]):
             yield from self.replicas.lines()
             yield ""
         chart = shows_colours(screen)
-        for number, line in enumerate(explain_lines(self.explanation, self.changes, self.stated, screen)):
+        lines = explain_lines(self.explanation, self.changes, self.stated, screen)
+        for number, line in enumerate([*lines, *self._last_lines()]):
             indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
             name, blanks, rest = line.partition("  ")
             yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
@@ -333,10 +411,13 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Costs
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
-    base = Run(spec, shape, costs, network, schedule)
+    base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
-    return explain(timeline, prices, execution, again), base, prices, execution
+    found = explain(timeline, prices, execution, again)
+    if base.replicas:
+        found = replace(found, base=base.time())
+    return found, base, prices, execution
 
 
 def _is_row(line: str) -> re.Match[str] | None:

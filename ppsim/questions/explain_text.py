@@ -11,7 +11,7 @@ from ppsim.questions.words import counted, shape_line, title_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ppsim.analysis.explain import Explanation, WhatIf
+    from ppsim.analysis.explain import Explanation, Room, WhatIf
     from ppsim.analysis.mending import Mended
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.questions.stated import Stated
@@ -27,9 +27,8 @@ WIDEST = 120  # columns of a pipe
 def explain_lines(
     explanation: Explanation, changes: Sequence[WhatIf], stated: Stated | None, screen: Console
 ) -> Iterator[str]:
-    """Say why devices are idle, what decides the time, and what each change gives; the advice comes last."""
+    """Say why devices are idle, what decides the time, and what each change gives."""
     from ppsim.analysis.critical_path import path_text
-    from ppsim.analysis.explain import advise
     from ppsim.analysis.idle import CAUSES, NAMES
 
     timeline, idle = explanation.timeline, explanation.idle
@@ -63,16 +62,17 @@ def explain_lines(
         yield f"1% less gains: {' · '.join(texts)}"
     if changes:
         yield ""
-        against = f", against {format_number(explanation.base.makespan)} {unit}" if explanation.stated else ""
-        yield f"what if (each simulated{against}):"
+        anew = explanation.base is not timeline
+        against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+        several = stated and stated.job and len(stated.job.replicas) > 1
+        of_job = f" of replica {stated.replica} alone" if stated and several else ""
+        yield f"what if (each simulated{of_job}{against}):"
     named = max([26, *(len(change.text) for change in changes)])
     for change in changes:
         numbers = (
             f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
         )
         yield f"  {change.text:<{named}} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
-    yield ""
-    yield advise(explanation, changes)
 
 
 def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
@@ -135,10 +135,16 @@ def _named(values: Iterable[tuple[object, float]]) -> str:
     return " · ".join(f"{name} {value:.3f}" for name, value in largest[:SHOWN]) + more
 
 
-def story_of(explanation: Explanation, changes: Sequence[WhatIf]) -> Story:
+def story_of(
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None,
+    advice: str,
+    notes: Sequence[str],
+) -> Story:
     """Everything that ``explain`` prints, for a page."""
     from ppsim.analysis.critical_path import path_steps
-    from ppsim.analysis.explain import advise, best_of
+    from ppsim.analysis.explain import best_of
     from ppsim.show.files.document import Story
 
     timeline, path = explanation.timeline, explanation.path
@@ -147,10 +153,12 @@ def story_of(explanation: Explanation, changes: Sequence[WhatIf]) -> Story:
         {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
-    now, best = base.makespan / base.schedule.whole_microbatches, best_of(explanation, changes)
+    now = base.makespan / base.schedule.whole_microbatches
+    best = best_of(explanation, changes, room)
     told = {
         "first": best.text if best else "",
-        "lead": advise(explanation, changes),
+        "lead": advice,
+        "notes": list(notes),
         "heading": f"From work to makespan, {unit} of a device on average",
         "bars": _waterfall(explanation),
         "matrix": _matrix(explanation),

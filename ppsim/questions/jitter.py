@@ -43,7 +43,10 @@ class NoiseOptions:
     """How uneven the hardware is."""
 
     cv: float = common(
-        "--cv", default=0.05, help="Noise of each op, copy, collective and message: deviation over mean."
+        "--cv",
+        default=0.05,
+        help="Noise of each op, copy, collective and message: deviation over mean. What runs on all devices has a draw "
+        "for each: the slowest decides.",
     )
     slow_devices: int = common(
         "--slow-devices",
@@ -123,7 +126,7 @@ def answer(request: JitterRequest) -> Jitter:
         if request.several.replicas is None:
             sampled = sample(runs, seed, report)
         else:
-            each = enumerate(_replicas(runs, request.several.replicas))
+            each = enumerate(_replicas(runs, request.several.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
     inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
@@ -149,9 +152,9 @@ class Jitter(Answer[JitterRequest]):
     @property
     def table(self) -> list[dict[str, Any]]:
         """The schedules as rows of numbers."""
-        return list(self.to_json()["schedules"])
+        return list(self.json_object()["schedules"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.jitter/1``."""
         from ppsim.analysis.jitter import jitter_object
 
@@ -224,11 +227,10 @@ class Jitter(Answer[JitterRequest]):
         return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"], tone=tone)
 
 
-def _replicas(runs: Runs, replicas: Replicas) -> Iterator[Runs]:
-    """The runs of each replica, with its own costs."""
-    costs = {name: replicas.costs(*run) for name, run in runs.items()}
-    for r in range(replicas.count):
-        yield {name: (schedule, costs[name][r]) for name, (schedule, _) in runs.items()}
+def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
+    """Yield the runs of each replica, with what its ops cost."""
+    for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
+        yield {name: (schedule, own) for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)}
 
 
 def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:

@@ -121,7 +121,7 @@ class Layout(Answer[LayoutRequest]):
         )
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.layout/1``."""
         found = self.found
         return {

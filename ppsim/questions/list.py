@@ -85,7 +85,7 @@ class Schedules(Answer[ListRequest]):
 
         return [words.family_object(family) for family in families()]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.list/1``."""
         return {"schema": "ppsim.list/1", "schedules": self.table}
 
@@ -116,7 +116,7 @@ class Description(Answer[ListRequest]):
 
     family: Family
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.describe/1``."""
         return {"schema": "ppsim.describe/1", **words.family_object(self.family)}
 
@@ -165,7 +165,7 @@ class Shelves(Answer[ListRequest]):
         """A row for each, of all that was asked for."""
         return [{"kind": name, **row} for name in self.request.shelves for row in rows_of(name)]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.list/1``."""
         return {"schema": "ppsim.list/1", **{name: rows_of(name) for name in self.request.shelves}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
 from ppsim.questions.build import build, build_memory, layout_for, parse_cap
+from ppsim.questions.cap import parse_caps, read_cap
 from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 MARGIN, MOST_ROWS = 40, 32
 GIB = 2.0**30
+COUNTED_ACTIVATIONS = "an activation is held from F to the end of B, or of W where backwards are split"
+COUNTED_BYTES = "not counted: the driver, communicators and gaps between tensors, some 6 % of a GPU"
 MOST_STACKS = 16  # devices whose content a page has
 
 
@@ -44,8 +48,11 @@ MOST_STACKS = 16  # devices whose content a page has
 class MemoryRequest(Request):
     """Memory of every device over time: its peak, when, and what holds it.
 
-    Counts activations of one stage and microbatch, or bytes with --model or a --profile that has them. Exits with 1
-    where a device passes --cap, and says what would fit. Figures show the curves below the schedule.
+    Counts activations, or bytes with --model or a --profile that has them. An activation is what the forward of one
+    stage leaves for one microbatch; it is held from the start of F to the end of B, or of W where backwards are split.
+    Bytes are weights, gradients, Adam's states, activations and buffers of messages; the driver, communicators and gaps
+    between tensors are not counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
+    what would fit. Figures show the curves below the schedule.
 
     \b
       ppsim memory --schedule zb-1p --stages 4 --mb 8
@@ -59,7 +66,11 @@ class MemoryRequest(Request):
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = common(
-        "--cap", metavar="SIZE", help="The most a device may hold: 80GiB, or a number of activations.", door=VALUE
+        "--cap",
+        metavar="SIZE[,SIZE...]",
+        help="The most a device may hold: a number is activations of one stage, with --layout of one layer; with a "
+        "unit, such as 80GiB, bytes of --model or --profile; a list has one for each device.",
+        door=VALUE,
     )
     measured: str | None = common(
         "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", door=PATH
@@ -88,11 +99,14 @@ def answer(request: MemoryRequest) -> Memory:
     from ppsim.engine.memory.report import report
 
     model = Trained(request.model, request.training) if request.model else None
-    case = _Case(request.schedule.spec, request.shape, request.costs, model)
+    case = Case(request.schedule.spec, request.shape, request.costs, model)
     timeline, held, prices = case.simulate()
-    most = None if request.cap is None else parse_cap(request.cap, held.unit)
+    most = None
+    if request.cap is not None:
+        read_cap(request.cap).of_devices(timeline.schedule.n_devices)
+        most = parse_caps(request.cap, partial(parse_cap, unit=held.unit))
     found = report(timeline, held, most)
-    near, unsearched = _alternatives(found, case, request.cap) if found.over else ((), False)
+    near, unsearched = find_alternatives(found, case) if found.over else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
     return Memory(request, found, inputs_of(Given.of(request), prices), near, unsearched, beside)
 
@@ -130,7 +144,7 @@ class Memory(Answer[MemoryRequest]):
         """Whether no device passes the cap."""
         return not self.report.over
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
 
@@ -157,6 +171,9 @@ class Memory(Answer[MemoryRequest]):
         yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
         parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
         yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
+        yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
+        if found.cap is not None and self.fits:
+            yield Line([(spare_text(found), "good")])
         if unit != BYTES:
             yield from recomputed([schedule])
         if self.request.breakdown:
@@ -176,20 +193,25 @@ class Memory(Answer[MemoryRequest]):
         found = self.report
         if suffix != ".html":
             shown = stacks(self.timeline, found.model)[0] if self.request.breakdown else found.curve
-            return replace(document, memory=(shown,), cap=found.cap)
+            return replace(document, memory=(shown,), cap=found.common_cap)
         held = stacks(self.timeline, found.model, MOST_STACKS)
         held = share_unit(held, [self.timeline.schedule] * len(held))
         further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
-        return replace(document, memory=(found.curve,), cap=found.cap, curves=(further,))
+        return replace(document, memory=(found.curve,), cap=found.common_cap, curves=(further,))
+
+    def notes(self) -> Iterator[str]:
+        """Where files cannot show the caps."""
+        if isinstance(self.report.cap, tuple) and self.request.output.output:
+            yield "files mark no cap: the devices have different ones"
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would."""
-        return None if self.fits else _does_not_fit(self.report, self.alternatives, self.unsearched)
+        return None if self.fits else does_not_fit(self.report, self.alternatives, self.unsearched)
 
     def _fullest(self) -> tuple[str, str]:
         found, fullest = self.report, self.report.fullest
         where = f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, {found.label(fullest.op)}"
-        return _amount(fullest.value, found.curve.unit), where
+        return format_amount(fullest.value, found.curve.unit), where
 
     def _bars(self, screen: Console) -> Iterator[Block]:
         """A line of bars for each device."""
@@ -200,8 +222,8 @@ class Memory(Answer[MemoryRequest]):
         columns = max(20, min(screen.width, 160) - MARGIN)
         levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
         timeline, curve = found.timeline, found.curve
-        full = _amount(found.fullest.value, curve.unit)
-        capped = f", cap {_amount(found.cap, curve.unit)}" if found.cap is not None else ""
+        full = format_amount(found.fullest.value, curve.unit)
+        capped = f", cap {format_cap(found)}" if found.cap is not None else ""
         scale = f"1 column = {format_number(timeline.makespan / columns)} {timeline.unit}, full height = {full}{capped}"
         yield Line([(scale, "quiet")])
         name_width = len(f"dev {len(found.peaks) - 1}")
@@ -210,7 +232,7 @@ class Memory(Answer[MemoryRequest]):
                 yield _left_out(found, screen)
                 continue
             line = bars(curve, peak.device, timeline.makespan, columns, levels)
-            over = found.cap is not None and peak.value > found.cap
+            over = peak.value > found.cap_of(peak.device)
             size = format_size(peak.value, curve.unit)
             row: list[Part] = [f"{f'dev {peak.device}':<{name_width}} ", *_bar_parts(found, peak.device, line), "  "]
             row += [(f"{size:>9}", "bad" if over else "name"), (f" at {peak.time:g}, {found.label(peak.op)}", "quiet")]
@@ -234,7 +256,7 @@ class Memory(Answer[MemoryRequest]):
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """A schedule's spelling and shape, with its costs and the model whose bytes its stages hold."""
 
     spec: str
@@ -263,8 +285,11 @@ class _Case:
         return Alternative(options, peak, timeline.makespan) if peak <= cap else None
 
 
-def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> tuple[tuple[Alternative, ...], bool]:
-    """What fits instead, each found by running this command with the options it names; whether splits are left."""
+def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
+    """What fits instead, each found by running this command with the options it names; whether splits are left.
+
+    Where devices have different caps, what fits the least of them on all.
+    """
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
     from ppsim.questions.partition_problem import searches_soon
     from ppsim.schedules import Request as Sought
@@ -275,7 +300,8 @@ def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> tuple[tu
         pieces = timeline.schedule.n_stages * timeline.schedule.n_slices
         return Trial(pieces, int(curves(timeline, held).peak.max()), timeline.makespan)
 
-    per_stage, most = found.curve.unit == ACTIVATIONS, found.cap or 0
+    devices = range(len(found.peaks))
+    per_stage, most = found.curve.unit == ACTIVATIONS, int(min(map(found.cap_of, devices)))
     schedule = found.timeline.schedule
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, most, attempt, per_stage=per_stage)
     # Counts of activations leave out what a forward keeps with recompute.
@@ -284,17 +310,19 @@ def _alternatives(found: MemoryReport, case: _Case, cap: str | None) -> tuple[tu
     if case.costs.layout:
         layout = layout_for(schedule, case.costs.layout)
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
-        split = None if unsearched else _split_otherwise(schedule, layout, case, most, cap)
+        split = None if unsearched else _split_otherwise(schedule, layout, case, most, found.curve.unit)
     return tuple(each for each in (again, split, *near) if each), unsearched
 
 
-def _split_otherwise(schedule: Schedule, layout: Layout, case: _Case, most: int, cap: str | None) -> Alternative | None:
+def _split_otherwise(schedule: Schedule, layout: Layout, case: Case, most: int, unit: str) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    from ppsim.engine.memory.usage import BYTES
     from ppsim.questions.partition_problem import Asked, find_fitting_layout
 
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
     unsplit = replace(case.costs, layout=None)
+    cap = f"{most}B" if unit == BYTES else str(most)
     asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
     try:
         text = find_fitting_layout(asked, schedule)
@@ -307,8 +335,7 @@ def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
     """The bars of a device, those above the cap as bad."""
     from ppsim.engine.memory.report import columns
 
-    cap = float("inf") if found.cap is None else found.cap
-    over = columns(found.curve, device, found.timeline.makespan, len(line)) > cap
+    over = columns(found.curve, device, found.timeline.makespan, len(line)) > found.cap_of(device)
     runs = groupby(zip(line, over.tolist(), strict=True), key=lambda pair: pair[1])
     return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
 
@@ -324,11 +351,12 @@ def _shown(rows: list[Any]) -> list[Any]:
     return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
 
 
-def _does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
+def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
     """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
     from ppsim.engine.memory.report import find_excess
 
-    unit, cap, peak = found.curve.unit, found.cap or 0, found.over[0]
+    unit, peak = found.curve.unit, found.over[0]
+    cap = int(found.cap_of(peak.device))
     always = sum(peak.parts[name] for name in found.model.static)
     if always > cap:
         when = f"holds {format_size(always, unit)} before its first activation"
@@ -337,7 +365,7 @@ def _does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: 
         when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
     more = len(found.over) - 1
     message = (
-        f"{found.timeline.schedule.name} does not fit {_amount(cap, unit)}: device {peak.device} {when} "
+        f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} {when} "
         f"and needs {format_size(peak.value - cap, unit)} more at its peak"
         + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
     )
@@ -358,7 +386,25 @@ def _changed(fix: Alternative) -> str:
     return ", another number of microbatches" if fix.options.startswith("--mb") else ""
 
 
-def _amount(value: int, unit: str) -> str:
+def format_cap(found: MemoryReport) -> str:
+    """Write the cap with its unit; of devices that have different caps all of them."""
+    caps = found.cap if isinstance(found.cap, tuple) else (found.cap or 0,)
+    texts = [format_size(cap, found.curve.unit) for cap in caps]
+    return ", ".join(texts) + ("" if found.curve.unit == "B" else f" {found.curve.unit}")
+
+
+def spare_text(found: MemoryReport) -> str:
+    """Write whether all devices are within the cap, and by how much the nearest is, or how much it lacks."""
+    spare, peak = found.least_spare
+    unit = found.curve.unit
+    held = f"device {peak.device} holds {format_size(peak.value, unit)}"
+    if spare < 0:
+        return f"does not fit {format_cap(found)}: {held}, {format_size(-spare, unit)} too much"
+    return f"fits {format_cap(found)}: {held}, {format_size(spare, unit)} to spare"
+
+
+def format_amount(value: int, unit: str) -> str:
+    """Write an amount with its unit."""
     return format_size(value, unit) + ("" if unit == "B" else f" {unit}")
 
 

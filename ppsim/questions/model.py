@@ -152,6 +152,7 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
     base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
     parallel = parallel_from(sizes_from(layout, given), base)
+    parallel = parallel.for_schedule(parallel.schedule_name)
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
         machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
@@ -175,7 +176,7 @@ class Card(Answer[ModelRequest]):
         """The fields, as one row."""
         return [self.fields]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.card/1``."""
         return {"schema": "ppsim.card/1", **self.fields}
 
@@ -220,7 +221,7 @@ class ModelCost(Answer[ModelRequest]):
         """The devices as rows of numbers, or the operators where only the model was asked for."""
         return self.training["devices"] if self.training else list_operators(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.model/2``."""
         known = describe_model(self.model)
         return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}

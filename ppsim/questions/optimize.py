@@ -58,7 +58,8 @@ class OptimizeRequest(Request):
 
     Backwards run as I and W; with --offload the search also chooses which activations wait on the host. Starts from
     every schedule of the list, searches, and proves small problems with OR-tools (extra optimize). The bound is a time
-    that no schedule beats: optimal means that it is attained. Exits with 1 where no schedule fits the cap, and says
+    that no schedule beats: optimal means that it is attained. With --offload bound and proof hold where no copy back
+    waits for a copy out of its device, as two streams copy. Exits with 1 where no schedule fits the cap, and says
     which cap would do. Ctrl-C ends the search and keeps the best; with --results the same command goes on from it.
 
     \b
@@ -241,7 +242,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``."""
+        """``optimal`` where the bound is attained, else ``feasible``; with copies under the outcome's condition."""
         return self.outcome.status
 
     @property
@@ -264,7 +265,7 @@ class Optimized(Answer[OptimizeRequest]):
             for cap, found in self.rows
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize/1``."""
         return {"schema": "ppsim.optimize/1", "inputs": self.inputs, **_numbers(self.outcome)}
 
@@ -303,7 +304,7 @@ class Optimized(Answer[OptimizeRequest]):
 class Front(Optimized):
     """The best schedule under each cap: time against memory."""
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize-front/1``."""
         return {"schema": "ppsim.optimize-front/1", "inputs": self.inputs, "front": self.table}
 
@@ -356,7 +357,7 @@ def _numbers(found: Outcome) -> dict[str, Any]:
         "activations_of": problem.holder,
         "cap": None if problem.cap is None else problem.caps,
         "after_i": problem.after_i,
-        **({"copied": count_copied(solution)} if problem.offload else {}),
+        **({"copied": count_copied(solution), "condition": found.condition} if problem.offload else {}),
         "origin": solution.origin,
         "interrupted": found.interrupted,
         "best_known": best.origin if best else None,

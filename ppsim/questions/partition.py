@@ -259,7 +259,7 @@ class Partitioned(Answer[PartitionRequest]):
 
         return [float(busy) for busy in measure(self.timeline).busy]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.partition/1``."""
         from ppsim.workload.layout.flags import flags_of
 

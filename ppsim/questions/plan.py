@@ -28,8 +28,8 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, chosen, named, places, plan_page_of
-from ppsim.questions.plan_measured import Told, correct_plans
-from ppsim.questions.plan_space import ANY, Able, SpaceOptions, make_axes, use_profile_of
+from ppsim.questions.plan_measured import Told, correct_plans, near_the_fastest
+from ppsim.questions.plan_space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
 from ppsim.questions.words import counted
@@ -64,6 +64,31 @@ class PlanRequest(Request):
       ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
       ppsim plan --model qwen3-32b --cluster dgx-h100 --gpus 64 --gbs 256 -o plan.html
       ppsim plan --against measured_runs.json -o trust.html
+
+    Memory counts weights, gradients, Adam's states, activations from their forward to their backward, and buffers of
+    messages. 6 % of a GPU stay free for its driver, communicators and gaps between tensors; --cap sets another limit.
+
+    A GPU that the library lacks is described in a file, which a file of the cluster names. With both beside each other,
+    ppsim plan --cluster my-cluster.toml takes it:
+
+    \b
+      # my-gpu.toml
+      schema = "ppsim.gpu/1"
+      name = "my-gpu"
+      memory_gib = 96
+      hbm_gb_per_s = 4000
+      [tflops]
+      bf16 = 1000
+
+    \b
+      # my-cluster.toml
+      schema = "ppsim.cluster/1"
+      gpu = "my-gpu.toml"
+      devices_per_node = 8
+      [intra]
+      link = "nvlink4"
+      [inter]
+      link = "ib-400"
     """
 
     question: ClassVar[str] = "plan"
@@ -87,7 +112,7 @@ class PlanRequest(Request):
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
     any_schedule: bool = flag(
-        "--any", help="Also schedules, groups of ranks and ZeRO that the named software lacks.", door=VALUE
+        "--any", help="Also schedules, groups of ranks and ZeRO that the software lacks.", door=VALUE
     )
     top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
     front: bool = flag(
@@ -99,7 +124,7 @@ class PlanRequest(Request):
     flags: str | None = common(
         "--flags",
         type=click.Choice(["megatron", "torchtitan"]),
-        help="Plan for this framework's schedules; print the best plan as launch flags, or as TOML.",
+        help="Plan for this framework; print the best plan as launch flags, or as TOML.",
     )
     ranks: bool = flag(
         "--ranks", help="Print where the best plan's ranks lie, and the links that they use.", door=VALUE
@@ -190,14 +215,57 @@ def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
     from ppsim.workload.plans.rows import own_of
 
+    request = _with_software(request)
     task = make_task(request)
     own = own_of((request.model or "", task.model), (request.cluster or "", task.machine))
     runs = _runs(request.anchor, own)
+    task = replace(task, near=near_the_fastest(runs), launch=_launcher(request, task))
     found = _search(task, request)
+    if not found.rows and task.launch:  # what is asked for has no launch flags, but may fit
+        task = replace(task, launch="")
+        found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
     told = correct_plans(task, request.runs.version.software.name, found, runs)
     return Plans(request, task, found, told, runs, inputs_of(Given.of(request)))
+
+
+def _with_software(request: PlanRequest) -> PlanRequest:
+    """Name the software of the launch flags that are asked for, where the request names none.
+
+    Raises:
+        InputError: the software is not launched by these flags.
+    """
+    from ppsim.workload.plans.software import LAUNCHED
+
+    if request.flags is None:
+        return request
+    if request.runs.software is None:
+        return replace(request, runs=replace(request.runs, software=LAUNCHED[request.flags]))
+    software = request.runs.version.software
+    if software.launched_by not in ("", request.flags):
+        raise InputError(
+            f"{software.name} is launched by flags of {software.launched_by}, not of {request.flags}",
+            f"--flags {software.launched_by}, or --software {LAUNCHED[request.flags]}",
+        )
+    return request
+
+
+def _launcher(request: PlanRequest, task: Task) -> str:
+    """Return the framework whose launch flags each plan must have; empty where plans need none.
+
+    They need none where the framework cannot express the model at all, with --any, and where activations are
+    to be offloaded, which no launch flags can say.
+    """
+    from ppsim.workload.layout.layout import build_layout
+    from ppsim.workload.plans.flags import refusal
+
+    model, base = task.model, task.axes.base
+    framework = request.flags or request.runs.version.software.launched_by
+    free = (request.any_schedule or any(task.axes.offload)) and not request.flags
+    if not framework or free or refusal(framework, model, base, build_layout([model.layers], 1, model.mtp)):
+        return ""
+    return framework
 
 
 def _is_profile(anchor: str) -> bool:
@@ -261,12 +329,13 @@ def _able(request: PlanRequest) -> Able:
     """Return what the software has that the plan is for."""
     from ppsim.workload.plans.flags import RUNNABLE
 
-    if request.flags:
-        return Able(request.flags, RUNNABLE[request.flags])
-    if request.runs.software is None or request.any_schedule:
-        return ANY
     software = request.runs.version.software
-    return Able(software.name, software.runs, software.divides, software.shards)
+    if request.any_schedule and not request.flags:
+        return Able(software.name, free=True)
+    schedules = software.runs
+    if request.flags:
+        schedules = tuple(name for name in schedules if name in RUNNABLE[request.flags])
+    return Able(software.name, schedules, software.divides, software.shards)
 
 
 def _search(task: Task, request: PlanRequest) -> Found:
@@ -349,7 +418,7 @@ class Plans(Answer[PlanRequest]):
             for row in self.plans
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.plan/1``."""
         from ppsim.workload.plans.task import OUTCOMES
 
@@ -378,7 +447,7 @@ class Plans(Answer[PlanRequest]):
     def line(self) -> Iterator[Block]:
         """The best plan, and its launch flags where they are asked for."""
         yield self._best()
-        yield from self._launch[1] if self.request.flags else ()
+        yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
         """The plans, what was left out by which rule, and why the others lose."""
@@ -392,7 +461,7 @@ class Plans(Answer[PlanRequest]):
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
         yield from (Line(line) for line in self.told.lines)
         yield from self._counts()
-        yield self._rows()
+        yield from self._rows()
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
@@ -400,35 +469,30 @@ class Plans(Answer[PlanRequest]):
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
-        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self._framework:
+        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self._shows_flags:
             yield Line("in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next replica", 4)
         if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.ranks:
             yield from self._ranks()
-        yield from self._launch[1]
         if not self._framework:
-            of = self.request.runs.software
-            yield f"no launch flags are known of {of}" if of else "its launch flags: --flags megatron, or torchtitan"
-        elif not self._launch[1]:
-            yield Line(f"no launch flags: {self._launch[0][0]}", 4)
-
-    def notes(self) -> Iterator[str]:
-        """Which plan the launch flags are of, where it is not the best."""
-        refused, lines = self._launch
-        if refused and lines:
-            yield f"{refused[0]}: these are plan {len(refused) + 1}"
+            yield f"no launch flags are known of {self.request.runs.version.software.name}"
+        elif refused := self._refusal:
+            yield Line(f"no launch flags: {refused}", 4)
+        elif self._shows_flags:
+            yield from self._launch
+        else:
+            yield f"its launch flags: --flags {self._framework}"
 
     def failure(self) -> PpsimError | None:
-        """Why the framework whose flags are asked for runs none of the plans."""
-        refused, lines = self._launch
-        return refused[0] if self.request.flags and refused and not lines else None
+        """Why the framework whose flags are asked for does not run the best plan."""
+        return self._refusal if self.request.flags else None
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
 
         def table(target: str, suffix: str) -> None:
-            write_table(self.table, self.to_json, self.inputs, target, suffix)
+            write_table(self.table, self.json_object, self.inputs, target, suffix)
 
         def explore(target: str, suffix: str) -> None:
             with open_atomically(target) as out:
@@ -478,8 +542,14 @@ class Plans(Answer[PlanRequest]):
             f"{f' of the {peak} peak' if (peak := NARROW.get(task.axes.base.precision)) else ''}, "
             f"bubble {format_share(best['bubble'])}, "
             f"{format_size(best['memory_bytes'])} of {format_size(cap_of(best, task))}"
+            + self._tie()
             + ("" if found.complete else " (so far)")
         )
+
+    def _tie(self) -> str:
+        """Say that faster plans tie with the best, and why it is the best of them."""
+        ahead = self.told.ahead
+        return f"; tied with plans up to {format_share(ahead)} faster, and the simplest of them" if ahead else ""
 
     def _counts(self) -> Iterator[Block]:
         from ppsim.workload.plans.task import OUTCOMES
@@ -493,34 +563,39 @@ class Plans(Answer[PlanRequest]):
             yield f"{found.total - sum(found.counts.values()):>10,} not tried yet"
         yield ""
 
-    def _rows(self) -> Table:
+    def _rows(self) -> Iterator[Block]:
+        """What all listed plans have alike, in a line, and a table of what differs and of how they come out."""
         found = self.found.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
-        headings = ["", *sizes, "mbs", "M", "schedule", *unusual, "recompute", "layout"]
-        headings += ["step\ns", "range\ns", "tokens/s\nper GPU", "MFU", "bubble", "memory", "loses by"]
-        rows = [
-            [
-                f"{place + 1}{'*' if row['pareto'] and self.request.front else ''}",
-                *(str(row[k]) for k in sizes),
-                str(row["mbs"]),
-                str(row["microbatches"]),
-                row["schedule"] or "-",
-                *(f"{row[k]:.0%}" if k == "offload" else str(row[k]) for k in unusual),
-                row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']} of a stage",
-                row["layout"],
-                format_number(row["step_s"]),
-                f"{format_range(row['low_s'], row['high_s'])}{' tied' if row['tied'] else ''}",
-                f"{row['tokens_per_s'] / self.task.gpus:,.0f}",
-                format_share(row["mfu"]),
-                format_share(row["bubble"]),
-                format_size(row["memory_bytes"]),
-                why_lost(row, found[0]) if place else "",
-            ]
-            for place, row in enumerate(found)
-        ]
-        spare = ["layout", "M", "bubble", "MFU"]  # which sizes and the time almost say
-        return Table(headings, rows, 160, spare, ["schedule", "recompute", "layout", "loses by"])
+        choices: dict[str, list[str]] = {k: [str(row[k]) for row in found] for k in (*sizes, "mbs")}
+        choices["M"] = [str(row["microbatches"]) for row in found]
+        choices["schedule"] = [row["schedule"] or "-" for row in found]
+        choices |= {k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found] for k in unusual}
+        choices["recompute"] = [_recomputed(row) for row in found]
+        choices["layout"] = [row["layout"] for row in found]
+        alike = {name: cells[0] for name, cells in choices.items() if len(found) > 1 and len({*cells}) == 1}
+        if alike:
+            words = (f"{name} {cell}" for name, cell in alike.items())
+            yield Line(f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4)
+        front = self.request.front  # of time against memory
+        results = {
+            "step\ns": [format_number(row["step_s"]) for row in found],
+            "range\ns": [f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}" for row in found],
+            "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in found],
+            "MFU": [format_share(row["mfu"]) for row in found],
+            "bubble": [format_share(row["bubble"]) for row in found],
+            "memory": [format_size(row["memory_bytes"]) for row in found],
+            "loses by": [why_lost(row, found[0]) if place else "" for place, row in enumerate(found)],
+        }
+        columns = {"": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]}
+        columns |= {name: cells for name, cells in choices.items() if name not in alike} | results
+        # Others, or the line of the best, say most of these.
+        spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns"]
+        spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
+        spare = [name for name in spare if name in columns]
+        left = ["schedule", "recompute", "layout", "loses by"]
+        yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
 
     def _ranks(self) -> Iterator[Block]:
         """Where the best plan's ranks lie and which links its groups use."""
@@ -567,34 +642,32 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _framework(self) -> str:
-        """Whose launch flags are written: those asked for, or the named software's."""
-        named = self.request.runs.software is not None
-        return self.request.flags or (self.request.runs.version.software.launched_by if named else "")
+        """The framework that launches the software, megatron or torchtitan; empty where none is known."""
+        return self.request.flags or self.request.runs.version.software.launched_by
+
+    @property
+    def _shows_flags(self) -> bool:
+        """Whether launch flags are printed: those asked for, or those of the software that is named."""
+        return self.request.flags is not None or self.request.runs.software is not None
 
     @cached_property
-    def _launch(self) -> tuple[list[InputError], list[Block]]:
-        """Why the framework does not run plans, and the launch flags of the best that it runs."""
-        from ppsim.workload.plans.flags import megatron_environment, megatron_flags, torchtitan_toml
+    def _refusal(self) -> InputError | None:
+        """Why the framework does not run the best plan."""
+        from ppsim.workload.plans.flags import refusal
 
-        refused: list[InputError] = []
-        model, megatron = self.task.model, self._framework == "megatron"
-        for row in self.found.rows if self._framework else ():
-            parallel, layout = chosen(self.task, row)
-            try:
-                if megatron:
-                    text = " \\\n  ".join(megatron_flags(model, parallel, layout))
-                else:
-                    text = torchtitan_toml(model, parallel, layout)
-            except InputError as error:
-                refused.append(error)
-                continue
-            lines: list[Block] = [f"\n{text.rstrip()}"]
-            if megatron and (variable := megatron_environment(parallel)):
-                lines.append(
-                    Line(f"\nMegatron-LM also asks for {variable} in the environment of GPUs before Blackwell")
-                )
-            return refused, lines
-        return refused, []
+        if not self._framework:
+            return None
+        return refusal(self._framework, self.task.model, *chosen(self.task, self.found.rows[0]))
+
+    @property
+    def _launch(self) -> Iterator[Block]:
+        """The launch flags of the best plan."""
+        from ppsim.workload.plans.flags import launch_text, megatron_environment
+
+        parallel, layout = chosen(self.task, self.found.rows[0])
+        yield f"\n{launch_text(self._framework, self.task.model, parallel, layout).rstrip()}"
+        if self._framework == "megatron" and (variable := megatron_environment(parallel)):
+            yield Line(f"\nMegatron-LM also asks for {variable} in the environment of GPUs before Blackwell")
 
 
 def costs_beside(task: Task, seconds: float) -> dict[str, float]:
@@ -627,7 +700,7 @@ def operation_line(found: Mapping[str, float]) -> str:
 def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
     """Name the term in which a plan loses most against the best, which may be a simpler one that it ties with."""
     if row["step_s"] < best["step_s"]:
-        return f"{format_number(best['step_s'] - row['step_s'])} s faster, less simple"
+        return f"tied: {format_number(best['step_s'] - row['step_s'])} s faster, not simpler"
     more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
     name = max(more, key=lambda term: more[term])
     return f"{name} +{format_part(more[name], best['step_s'])} s" if more[name] > 0 else "the same"
@@ -639,6 +712,11 @@ def describe(parallel: Any) -> str:
     words = [f"{name} {getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "dp") if getattr(p, name) > 1]
     words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
     return ", ".join([*words, *_unusual(p.zero, p.offload)])
+
+
+def _recomputed(row: Mapping[str, Any]) -> str:
+    """Return what a plan recomputes: none, selective, full, or full with how many layers of a stage."""
+    return row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
 
 
 def _label(row: Mapping[str, Any]) -> str:

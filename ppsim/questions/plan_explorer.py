@@ -64,6 +64,7 @@ def _meanings(task: Task) -> Iterator[str]:
     """What each outcome says of a candidate."""
     cap = format_size(task.cap)
     yield "Their schedule takes no such numbers of devices, chunks and microbatches, or the layers cannot be split so."
+    yield "The launch flags of the software cannot say the plan, or its own checks refuse it."
     yield f"What a GPU holds before the first microbatch is more than {cap}. More tp or pp, or ZeRO, makes it less."
     yield f"With the activations in flight a GPU would hold more than {cap}. Recompute or smaller microbatches."
     yield "The work alone with fill and drain takes longer than a plan that holds no more. So they were not simulated."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby, Setting
     from ppsim.workload.plans.task import Found, Row, Task
 
+ROUNDING = 1e-9
 CLOSE = 0.02, 0.05  # logarithms of the ratio of times below which plans always tie, and beyond which they never do
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
@@ -27,39 +29,38 @@ class Told:
     # factors by which the user's runs correct parts of the best plan's step
     terms: Mapping[str, float] = field(default_factory=dict)
     lines: tuple[str, ...] = ()  # all of it in words
+    ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
 
 
 def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told:
-    """Correct the steps of all that was simulated by measured runs, choose the best anew, and give each a range.
+    """Correct the steps of all plans by measured runs, choose the best of them, and give each a range.
 
-    The simplest of those that tie come first.
-    A plan ties with the fastest where its time is no further from it than the errors of the two may differ, within
-    ``CLOSE``.
+    Published runs give one factor for all plans of a search, so plans rank as they are modelled: a factor
+    of each plan's own ranked pairs of layouts worse than none. Several runs of the user's own give each plan
+    a factor between theirs.
     """
     import numpy as np
 
     from ppsim.workload.model.model import COMPRESSED
-    from ppsim.workload.plans.nearby import EIGHTY, unseen
-    from ppsim.workload.plans.search import best_of
+    from ppsim.workload.plans.nearby import unseen
+    from ppsim.workload.plans.search import best_of, order_of
 
-    known = {row["key"]: _setting(task, software, row) for row in found.simulated}
-    factors = runs.factors([known[row["key"]] for row in found.simulated]).tolist()
+    fastest = min(found.simulated, key=order_of)
+    known = {row["key"]: setting_of_row(task, software, row) for row in found.simulated}
+    middle = runs.at(known[fastest["key"]]).factor
+    low, high = anchored_factors(runs) or (middle, middle)
+    factors = np.clip(runs.factors([known[row["key"]] for row in found.simulated]), low, high).tolist()
     found.simulated = [_scaled(row, factor) for row, factor in zip(found.simulated, factors, strict=True)]
-    found.rows = best_of(task, found.simulated.copy())
+    choice = choose(found.simulated, known, runs, task.model.layers)
+    best = choice.best
+    listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]
+    found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
     settings = [known[row["key"]] for row in found.rows]
-    corrections, left = runs.together(settings)
+    corrections, _ = runs.together(settings)
     for row, correction in zip(found.rows, corrections, strict=True):
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
-    steps = np.log([row["step_s"] for row in found.rows])
-    best = int(steps.argmin())
-    differ = np.sqrt(np.maximum(left.diagonal() + left[best, best] - 2 * left[best], 0.0))
-    apart = np.clip(EIGHTY * differ, *CLOSE)
-    for row, tied in zip(found.rows, (steps - steps[best] <= apart).tolist(), strict=True):
-        row["tied"] = tied
-    if sum(row["tied"] for row in found.rows) == 1:
-        found.rows[best]["tied"] = False
-    first = settings[best]
-    found.rows.sort(key=lambda row: (not row["tied"], _parts(row) if row["tied"] else 0, row["step_s"]))
+        row["tied"] = row["key"] in choice.tied
+    first = settings[0]
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen(runs, first, bool(task.model.experts)))
     if set(COMPRESSED) & set(task.model.mixers):
@@ -69,12 +70,62 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
     lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
     lines += [*describe_anchors(runs)]
-    return Told(
-        lacking, tuple(run.name for run in runs.anchors), runs.terms(first) if runs.anchors else {}, tuple(lines)
-    )
+    terms = runs.terms(first) if runs.anchors else {}
+    return Told(lacking, tuple(run.name for run in runs.anchors), terms, tuple(lines), choice.ahead)
 
 
-def _setting(task: Task, software: str, row: Row) -> Setting:
+def anchored_factors(runs: Nearby) -> tuple[float, float] | None:
+    """Return the least and the largest factor by which several runs of the user's own correct steps."""
+    if len(runs.anchors) < 2:
+        return None
+    factors = [runs.at(run.setting).factor for run in runs.anchors]
+    return min(factors), max(factors)
+
+
+def near_the_fastest(runs: Nearby) -> float:
+    """Return how much slower than the fastest a plan may be modelled and still tie with it, as a share."""
+    low, high = anchored_factors(runs) or (1.0, 1.0)
+    return math.exp(CLOSE[1]) * high / low * (1 + ROUNDING) - 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best plan.
+
+    Attributes:
+        best: its row.
+        tied: keys of the best and of all plans that tie with it; empty where none does.
+        ahead: how much faster the fastest plan is than the best, as a share of the best's step.
+    """
+
+    best: Row
+    tied: frozenset[str]
+    ahead: float
+
+
+def choose(rows: list[Row], known: Mapping[str, Setting], runs: Nearby, layers: int) -> Choice:
+    """Choose the simplest of the plans that always tie with the fastest, of as simple ones the fastest.
+
+    So simplicity costs 2 % of a step at most. Two plans tie where their times differ less than the errors of
+    the two may, within ``CLOSE``; none ties that is further from the fastest.
+    """
+    import numpy as np
+
+    from ppsim.workload.plans.search import order_of
+
+    fastest = min(row["step_s"] for row in rows)
+    near = sorted((row for row in rows if math.log(row["step_s"] / fastest) <= CLOSE[1]), key=order_of)
+    always = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
+    best = min(always, key=lambda row: (_parts(row, layers), order_of(row)))
+    differ = runs.differing([known[row["key"]] for row in near], [known[best["key"]]])[:, 0]
+    steps = np.log([row["step_s"] for row in near])
+    ties = np.abs(steps - math.log(best["step_s"])) <= np.clip(differ, *CLOSE)
+    tied = frozenset(row["key"] for row, tie in zip(near, ties.tolist(), strict=True) if tie)
+    return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+
+
+def setting_of_row(task: Task, software: str, row: Row) -> Setting:
+    """Return the setting of a plan, as measured runs near it are found."""
     from ppsim.workload.plans.nearby import setting_of
     from ppsim.workload.plans.space import read_key
 
@@ -94,10 +145,20 @@ def _scaled(row: Row, factor: float) -> Row:
     return row | more | {"terms": terms} | rates
 
 
-def _parts(row: Row) -> tuple[int, int]:
-    """Order plans by how much there is to set up: the schedule, then sizes, offload and layers that recompute."""
+def _parts(row: Row, layers: int) -> tuple[int, int]:
+    """Return a plan's place by how much there is to set up: its schedule's, and how many choices are not plain.
+
+    ``layers`` of the model: a pipeline over which they do not divide has a division to set up.
+    """
     schedule = PLAIN.index(row["schedule"]) if row["schedule"] in PLAIN else len(PLAIN)
-    return schedule, sum(row[name] > 1 for name in SIZES) + bool(row["offload"]) + (row["recompute_layers"] is not None)
+    choices = (
+        *(row[name] > 1 for name in (*SIZES, "zero")),
+        row["offload"] > 0,
+        row["recompute"] != "none",
+        row["recompute_layers"] is not None,
+        row["layout"] != "even" or layers % (row["pp"] * row["vp"]) > 0,
+    )
+    return schedule, sum(choices)
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:

@@ -76,19 +76,20 @@ class SpaceOptions:
 
 @dataclass(frozen=True)
 class Able:
-    """What software has, for plans of it: any schedule without ``schedules``."""
+    """What software has, for plans of it; ``free``: plans may have any schedule."""
 
     who: str = ""
     schedules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ("tp", "cp", "ep", "pp")
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    free: bool = False
 
     def runs(self, schedule: str) -> bool:
-        """Whether it has a schedule."""
-        return not self.schedules or schedule in self.schedules
+        """Whether plans may have a schedule."""
+        return self.free or schedule in self.schedules
 
 
-ANY = Able()
+ANY = Able(free=True)
 KINDS = {"tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline"}
 
 
@@ -100,7 +101,7 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
-    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, NEED_EXPERTS, RECOMPUTE, SCHEDULES, Axes
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
@@ -115,9 +116,11 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
         raise InputError(f"{able.who} has no ZeRO-{min(lacks)}", f"--zero {','.join(map(str, able.zero))}, or --any")
     known = tuple(name for name in SCHEDULES if able.runs(name))
     named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known
-    if able.schedules and not set(named) & set(able.schedules):
+    if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)
-        raise InputError(f"{able.who} has no schedule {' or '.join(named)}", f"of {has}, or --any")
+        raise InputError(f"{able.who} has no schedule {' or '.join(lacked)}", f"of {has}, or --any")
+    if not base.pairs_overlap and (pairs := [name for name in named if name in NEED_EXPERTS]) and space.schedules:
+        raise InputError(f"{pairs[0]} is made to hide all-to-all, which is forbidden", "leave out --no-overlap-a2a")
     if space.recompute_modules:
         base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
     elif base.kernels == "fused" and model.experts:  # attention has no scores to free; of dense layers norms are little

@@ -64,7 +64,7 @@ class ShownProfile(Answer[Request]):
     profile: Profile
     file: str | None
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-summary/1``."""
         from ppsim.inputs.profile.text import summary
 
@@ -108,7 +108,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
 
     found: Differences  # settings, times, and rows of one profile only
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-diff/1``."""
         before, after = self.request.before, self.request.after
         return {"schema": "ppsim.profile-diff/1", "before": before, "after": after, **asdict(self.found)}

@@ -113,7 +113,7 @@ class ObservedRun(Answer[ReadRequest]):
     run: RealRun
     kept: RealRun
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
         from ppsim.engine.simple.terms import measure_terms
 
@@ -148,7 +148,7 @@ class ObservedRun(Answer[ReadRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """What it is, the times of its stages, and what passes between ops."""
-        value = self.to_json()
+        value = self.json_object()
         yield from self.line()
         yield ""
         yield _stage_table(self.kept, value)
@@ -166,7 +166,7 @@ class Shape(Answer[ReadRequest]):
 
     schedule: Schedule
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``, without a run's numbers."""
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "schedule", **_shape_object(self.schedule)}
 

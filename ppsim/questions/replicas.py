@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ import click
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
+from ppsim.questions.build import costs_of_replica, draws_by_replica
 from ppsim.questions.door import VALUE
-from ppsim.questions.groups import NetworkOptions
+from ppsim.questions.groups import CostOptions, NetworkOptions
 from ppsim.questions.options import option
 from ppsim.questions.timing import time_ops
 
@@ -47,10 +48,25 @@ class Replicas:
             found[replica, slice(None) if device is None else device] *= factor
         return found
 
-    def costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
-        """The costs of each replica."""
-        took, factors = costs.durations(schedule), self.factors(schedule.n_devices)
-        return [replace(costs, each=took * row[schedule.device]) for row in factors]
+    def costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> Iterator[Costs]:
+        """Yield the costs of each replica, whose microbatches take the factors that it draws."""
+        for replica, row in enumerate(self.factors(schedule.n_devices)):
+            own = costs_of_replica(schedule, costs, options, replica)
+            yield replace(own, each=own.durations(schedule) * row[schedule.device])
+
+    def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
+        """The costs of the replicas, those with the same times once."""
+        alike = self.first_alike(schedule.n_devices, options)
+        return [own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at]
+
+    def first_alike(self, devices: int, options: CostOptions) -> list[int]:
+        """The first replica whose ops take the times of each; replicas that draw factors all differ."""
+        rows, drawn, first = self.factors(devices), draws_by_replica(options), dict[tuple[bytes, int], int]()
+        return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
+
+    def without(self, replica: int) -> Replicas:
+        """The replicas with one of them as fast as the costs say."""
+        return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
 
 
 class ReplicaFactors(click.ParamType[Any]):
@@ -92,7 +108,7 @@ class ReplicaOptions:
         type=ReplicaFactors(),
         metavar="N,R=F,...",
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 "
-        "(device 3 of replica 5), or a factor for each: 1,1,1.2.",
+        "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of --mb-scale anew.",
         door=VALUE,
     )
 
@@ -147,18 +163,28 @@ class Replicated:
 
 
 def time_replicas(
-    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str], replicas: Replicas | None
+    schedule: Schedule,
+    prices: Costs,
+    network: NetworkOptions,
+    costs: CostOptions,
+    replicas: Replicas | None,
+    *,
+    to_torch: bool = False,
 ) -> Replicated | None:
-    """Time every replica by the model that the options ask for, those with the same factors once; None for none."""
+    """Time every replica by the model that the options ask for; None for none.
+
+    Replicas with the same factors are timed once, unless each draws factors for its microbatches.
+    """
     import numpy as np
 
     if replicas is None:
         return None
-    factors = replicas.factors(schedule.n_devices)
-    rows, which = np.unique(factors, axis=0, return_inverse=True)
-    took = costs.durations(schedule)
-    ends = np.zeros(rows.shape)
-    for row, factor in enumerate(rows):
-        timeline, _ = time_ops(schedule, replace(costs, each=took * factor[schedule.device]), network, links)
-        np.maximum.at(ends[row], schedule.device, timeline.end)
-    return Replicated(ends[which.ravel()], costs.unit)
+    alike = replicas.first_alike(schedule.n_devices, costs)
+    ends = np.zeros((len(alike), schedule.n_devices))
+    for replica, own in enumerate(replicas.costs(schedule, prices, costs)):
+        if alike[replica] < replica:
+            ends[replica] = ends[alike[replica]]
+            continue
+        timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
+        np.maximum.at(ends[replica], schedule.device, timeline.end)
+    return Replicated(ends, prices.unit)

@@ -110,6 +110,13 @@ NEEDS = (
         "add --model NAME",
         ("memory", "partition"),
     ),
+    Need(
+        ("cap",),
+        lambda g: not g["changes"],
+        "{options} is for what explain tries by itself, and --what-if names the changes",
+        "leave one of them out",
+        ("explain",),
+    ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
     Need(
         ("results",),
@@ -321,6 +328,7 @@ NEEDS = (
         "leave it out",
         ("optimize",),
     ),
+    Need(("cap",), lambda g: not g["grid"], "{options} is of memory over time, and --grid times nothing"),
     # The grid.
     Need(
         ("grid",),

@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import shape_of
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
+from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.questions.memory import MemoryRequest
+from ppsim.questions.memory import Case, MemoryRequest, does_not_fit, find_alternatives, spare_text
 from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
-from ppsim.questions.words import encoder_lines, recomputed, result_line, shape_line, summary, title_of
+from ppsim.questions.words import (
+    counts_lines,
+    encoder_lines,
+    recomputed,
+    result_line,
+    shape_line,
+    summary,
+    title_of,
+)
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.show.files.document import Document
 
@@ -45,6 +55,9 @@ class RunRequest(Request):
 
     The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
     in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
+
+    Peak activations count those of one stage and microbatch, each held from the start of F to the end of B, or of W
+    where backwards are split; with --recompute, from R on. ppsim memory counts bytes.
 
     \b
       ppsim run 1f1b --stages 4 --mb 8
@@ -57,6 +70,7 @@ class RunRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
+    cap: str | None = cap_option(OF_A_STAGE)
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).", door=VALUE)
@@ -111,8 +125,10 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    each = time_replicas(schedule, prices, network, request.costs.links, request.several.replicas)
-    return Run(request, timeline, prices, measure_with_bound(timeline, prices), execution, order, each)
+    each = time_replicas(schedule, prices, network, request.costs, request.several.replicas, to_torch=request.lowered)
+    held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
+    metrics = measure_with_bound(timeline, prices)
+    return Run(request, timeline, prices, metrics, execution, order, each, held)
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,7 @@ class Run(Answer[RunRequest]):
         execution: the run with sends and receives as ops, where it was asked for.
         reordered: a faster order of the microbatches, where one was asked for.
         replicas: when devices of each data-parallel replica are done, where there are several.
+        held: what devices hold against ``--cap``, where there is one.
     """
 
     timeline: Timeline
@@ -134,6 +151,7 @@ class Run(Answer[RunRequest]):
     execution: Execution | None = None
     reordered: Reordered | None = None
     replicas: Replicated | None = None
+    held: MemoryReport | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -150,23 +168,28 @@ class Run(Answer[RunRequest]):
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
         from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
-        suggested = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
+        if counts := counts_lines([self.schedule.name]):
+            suggested["counts"] = counts[0]
+        if self.held:
+            suggested |= {"cap": self.held.cap, "fits": not self.held.over}
         return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
 
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
         step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
-        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step)
+        fits = f"  {spare_text(self.held)}" if self.held else ""
+        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
 
     def blocks(self) -> Iterator[Block]:
         """The chart and the numbers, each with what it means."""
@@ -179,13 +202,30 @@ class Run(Answer[RunRequest]):
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from map(Line, counts_lines([self.schedule.name]))
+        if self.held:
+            yield Line([f"{'cap':<19}", (spare_text(self.held), "bad" if self.held.over else "good")], 19)
         yield from recomputed([self.schedule])
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
             yield from self.replicas.lines()
 
+    def failure(self) -> PpsimError | None:
+        """What does not fit, and what would where no options of messages are given."""
+        request, held = self.request, self.held
+        if not held or not held.over:
+            return None
+        if request.own or request.merge_bw or request.network.detailed:
+            error = does_not_fit(held, (), unsearched=False)
+            error.hint += ", or ppsim memory with this --cap, which says what fits"
+            return error
+        case = Case(request.schedule.spec, request.shape, request.costs, None)
+        return does_not_fit(held, *find_alternatives(held, case))
+
     def notes(self) -> Iterator[str]:
-        """A faster order of the microbatches, and where an order of messages may hang."""
+        """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
+        if self.request.face.quiet:
+            yield from counts_lines([self.schedule.name])
         if self.reordered and not self.request.face.as_json:
             yield self._faster_order(self.reordered)
         if self.request.lowered and self.execution:
@@ -251,8 +291,10 @@ class Run(Answer[RunRequest]):
 
             per_node = read_cluster(self.request.network.cluster).devices_per_node
             document = replace(document, cluster=cluster_map(self.execution, per_node))
+        if self.held:
+            document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory
-        if not wanted or not abilities_of(suffix).memory:
+        if self.held or not wanted or not abilities_of(suffix).memory:
             return document
         return add_memory(document, [self.costs], self.request.costs, asked=bool(self.request.memory))
 
@@ -292,7 +334,7 @@ class Grid(Answer[RunRequest]):
             return cells_of(simulate(self.schedule, self._slots))
         return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.given, self._slots)
         return {"schema": "ppsim.grid/1", "inputs": inputs, "schedule": self.schedule.name, "rows": self.rows}
@@ -312,7 +354,7 @@ class Grid(Answer[RunRequest]):
 
         forms: dict[str, Callable[[], bytes]] = {
             ".csv": lambda: csv_of(self.rows).encode(),
-            ".json": lambda: orjson.dumps(self.to_json()),
+            ".json": lambda: orjson.dumps(self.json_object()),
         }
 
         def write(target: str, suffix: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.questions.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
+from ppsim.questions.cap import Cap, measure_excess
 from ppsim.questions.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.questions.timing import time_ops
 
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
 SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
-def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE) -> Row:
-    """Time a schedule by the model the options ask for, or give the reason (UnknownSchedule: no such name)."""
+def time_schedule(
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions = SIMPLE,
+    cap: Cap | None = None,
+) -> Row:
+    """Time a schedule by the model the options ask for, or give the reason.
+
+    Raises:
+        UnknownSchedule: no such name.
+        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other devices.
+    """
     from ppsim.analysis.compare import Row
 
     try:
@@ -29,11 +41,16 @@ def time_schedule(spec: str, shape: ShapeOptions, costs: CostOptions, network: N
         raise
     except PpsimError as error:
         return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
-    return Row(spec, timeline, measure_with_bound(timeline, prices), execution=execution)
+    excess = measure_excess(timeline, prices, costs, cap) if cap else None
+    return Row(spec, timeline, measure_with_bound(timeline, prices), execution=execution, excess=excess)
 
 
 def time_schedules(
-    specs: Sequence[str], shape: ShapeOptions, costs: CostOptions, network: NetworkOptions = SIMPLE
+    specs: Sequence[str],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions = SIMPLE,
+    cap: Cap | None = None,
 ) -> list[Row]:
     """Time schedules on the same devices; one that does not take the shape has a row with the reason.
 
@@ -47,7 +64,7 @@ def time_schedules(
         shape = replace(shape, stages=stages)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches)
     check_taken(specs, shape)
-    rows = [time_schedule(spec, shape, costs, network) for spec in specs]
+    rows = [time_schedule(spec, shape, costs, network, cap) for spec in specs]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)

@@ -141,4 +141,6 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
             raise InputError(f"{spelt} needs training in narrow numbers, and this is in {precision}", "--precision fp8")
     said = options.version.techniques(gpu, precision, model) | {"precision": precision}
     said.pop("recompute", None)
-    return apply(Parallel(), said | {name: value for name, value in given.items() if value is not None})
+    stated = {name: value for name, value in given.items() if value is not None}
+    otherwise = options.version.by_schedule(gpu, precision, model, {*stated, "recompute"})
+    return apply(Parallel(pairs_overlap=options.overlap_a2a is not False, by_schedule=otherwise), said | stated)

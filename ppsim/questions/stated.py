@@ -103,6 +103,7 @@ class Stated:
     measured: bool = False  # whether it is a real run
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
+    replica: int = 0  # the number of the one whose times these are
 
 
 def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
@@ -148,7 +149,8 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
         word = f"replica {run.replica} of {len(run.job.replicas)}, {word}"
     name, group = _family(run.schedule.name)
     title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
-    return Stated(found, f"measured, {word} in {spec}", title, name, group, True, run.notes, run.job)
+    text = f"measured, {word} in {spec}"
+    return Stated(found, text, title, name, group, True, run.notes, run.job, run.replica)
 
 
 def _family(name: str) -> tuple[str, int | None]:

@@ -15,11 +15,12 @@ import numpy as np
 from ppsim.base.notes import progress
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line
 from ppsim.questions.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
+from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
 from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import (
@@ -75,6 +76,7 @@ class SweepRequest(Request):
     )
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
+    cap: str | None = cap_option(OF_A_SHARE)
     output: OutputOptions = group(OutputOptions, "Output")
     heat: bool = flag(
         "--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True, door=VALUE
@@ -94,7 +96,9 @@ class SweepRequest(Request):
 
 
 def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
-    """Time schedules over a grid of shapes: one row per shape that applies, for pandas, polars or pyarrow as it is.
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+
+    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
 
     Args:
         schedules: names or files.
@@ -122,9 +126,12 @@ def answer(request: SweepRequest) -> Sweep:
     work = {cell.key: (cell, shape) for cell, shape in shapes}
     here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
     with progress(not request.face.as_json and not request.face.quiet) as report:
-        time_cell = TimeCell(costs, network, files if request.tasks.dask else {})
+        cap = read_cap(request.cap) if request.cap else None
+        time_cell = TimeCell(costs, network, files if request.tasks.dask else {}, cap)
         contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
-        kept_for = [_own(grid), asdict(costs), asdict(network), contents]  # no sizes, so that the grid may grow
+        capped = [asdict(cap)] if cap else []
+        # No sizes, so that the grid may grow.
+        kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
         found = finish_tasks(time_cell, work, request.tasks, kept_for, report, here)
     rows = [found[cell.key] for cell, _ in shapes]
     timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
@@ -156,26 +163,43 @@ class Sweep(Answer[SweepRequest]):
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The shapes that apply, as rows of numbers."""
-        return [dict(row) for row in self.to_json()["shapes"] if row["applies"]]
+        """The shapes as rows of numbers; one that a schedule does not take has a reason."""
+        return list(self.to_json()["shapes"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.sweep/1``."""
         from ppsim.analysis.compare import sweep_object
 
-        return sweep_object(self.rows, self.inputs)
+        capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
+        return sweep_object(self.rows, self.inputs) | capped
+
+    @property
+    def _any_fits(self) -> bool:
+        return any(map(_fits, self.rows))
+
+    def failure(self) -> PpsimError | None:
+        """That nothing fits, and the least cap that something does."""
+        if self._any_fits:
+            return None
+        return fits_none(self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]])
 
     def line(self) -> Iterator[Block]:
-        """The shape with the least of the metric."""
+        """The shape with the least of the metric; for times and counts of a 1/P share on each number of devices."""
         metric = self.request.metric
         found = [
             (value, cell)
             for cell, row in zip(self.cells, self.rows, strict=True)
-            if (value := _value(row, metric)) is not None
+            if (value := _value(row, metric)) is not None and _fits(row)
         ]
-        least, (name, devices, microbatches) = min(found, key=lambda pair: pair[0])
-        shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-        yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
+        if not found:
+            yield Line("no shape fits the cap")
+            return
+        counts = sorted({cell.devices for _, cell in found})
+        for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
+            own = [(value, cell) for value, cell in found if cell.devices in alike]
+            least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
+            shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
+            yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
 
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
@@ -183,6 +207,9 @@ class Sweep(Answer[SweepRequest]):
         yield Line(
             f"* least {self.request.metric} of that M on as many devices; - the schedule does not take the shape"
         )
+        if self.request.cap:
+            cap = read_cap(self.request.cap)
+            yield Line(f"! over the cap of {cap.describe()}{' a device' if cap.in_bytes else f' {OF_A_SHARE}'}")
         yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
@@ -199,6 +226,7 @@ class Sweep(Answer[SweepRequest]):
                 r["peak_activations_share"],
                 r["name"].partition(":")[0],
                 f"{r['devices']} devices",
+                _fits(r),
             )
             for r in timed
         ]
@@ -212,18 +240,22 @@ class Sweep(Answer[SweepRequest]):
         from ppsim.analysis.compare import mark_shapes
 
         marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
-        write_table(marked, self.to_json, self.inputs, target, suffix)
+        write_table(marked, self.json_object, self.inputs, target, suffix)
 
     def _tables(self, screen: Console) -> Iterable[Block]:
         """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
         metric = self.request.metric
         values = {cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)}
         best: dict[tuple[float, int], float] = {}
-        for (_, devices, m), value in values.items():
-            if value is not None:
+        over = {cell for cell, row in zip(self.cells, self.rows, strict=True) if not _fits(row)}
+        for cell, value in values.items():
+            _, devices, m = cell
+            if value is not None and cell not in over:
                 best[devices, m] = min(value, best.get((devices, m), value))
         cells = {
-            cell: "-" if value is None else _column(metric).text(value) + ("*" if value == best[cell[1:]] else " ")
+            cell: "-"
+            if value is None
+            else _column(metric).text(value) + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
             for cell, value in values.items()
         }
         across = sorted({m for _, _, m in self.cells})
@@ -274,6 +306,10 @@ def _value(row: Mapping[str, Any], metric: str) -> float | None:
     return row[_column(metric).key] if row["applies"] else None
 
 
+def _fits(row: Mapping[str, Any]) -> bool:
+    return bool(row["applies"] and row.get("fits", True))
+
+
 def _column(metric: str) -> Column:
     return next(column for column in columns_of("sweep") if column.name == metric)
 
@@ -299,6 +335,7 @@ class TimeCell:
     network: NetworkOptions  # how messages travel
     # the user's files that these and the schedules name, by path; empty where all run on this machine
     files: Mapping[str, SentFile] = field(default_factory=dict)
+    cap: Cap | None = None  # the most that a device may hold
 
     def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:
         """Time one cell."""
@@ -316,7 +353,7 @@ class TimeCell:
             given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
         costs, cluster = replace(self.costs, **given), self.network.cluster
         network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
-        timed = time_schedule(spec, shape, costs, network)
+        timed = time_schedule(spec, shape, costs, network, self.cap)
         row = _plain(row_object(timed, "rows", "sweep"))
         if timed.timeline:
             row[USED] = sorted(times_used(timed.timeline.schedule, costs))

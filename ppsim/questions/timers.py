@@ -33,7 +33,7 @@ class Timers(Answer[Request]):
     source: str
     timers: Sequence[Timer]
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does not tell."""
         rows = [
             {
@@ -87,7 +87,7 @@ class TimersDiff(Answer[Request]):
         for name in dict.fromkeys((*before, *after)):
             yield name, before.get(name, math.nan), after.get(name, math.nan)
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.diff/1`` for timers: the slowest rank's totals in ms."""
         rows = [
             {"name": name, "before": _known(a), "after": _known(b), "difference": _known(b - a)}

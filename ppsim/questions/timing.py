@@ -69,7 +69,7 @@ def execute_messages(
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
     """Write out sends and receives in the order asked for, or take those that the schedule's file states."""
-    from ppsim.engine.lowering.lower import keep_posted, lower
+    from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
     if schedule.posted and not network.order:
         if network.unshard or network.reduce_grad:
@@ -79,18 +79,19 @@ def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: b
             )
         return keep_posted(schedule.posted, schedule, batch=batch)
     order = network.order or ("torch" if to_torch else "early")
-    unshard, reduce_grad = network.unshard or 0, network.reduce_grad or to_torch
-    return lower(schedule, order, batch=batch, unshard=unshard, reduce_grad=reduce_grad)
+    reduce_grad = network.reduce_grad or to_torch or order in TORCH_ORDERS
+    return lower(schedule, order, batch=batch, unshard=network.unshard or 0, reduce_grad=reduce_grad)
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:
     """Run with sends and receives that take one slot on both sides, in the order of its file, else ``even-first``."""
     from ppsim.engine.detailed.execute import execute
     from ppsim.engine.detailed.spec import Network
-    from ppsim.engine.lowering.lower import keep_posted, lower
+    from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
     own = schedule.posted if not order else None
-    lowered = keep_posted(own, schedule) if own else lower(schedule, order or "even-first")
+    reduce_grad = order in TORCH_ORDERS
+    lowered = keep_posted(own, schedule) if own else lower(schedule, order or "even-first", reduce_grad=reduce_grad)
     return execute(lowered, slots, Network("blocking", alpha=1.0))
 
 

@@ -210,9 +210,9 @@ class ValidatedJob(Answer[ValidateRequest]):
     @property
     def passed(self) -> bool:
         """Whether the median error is within the tolerance."""
-        return bool(self.to_json()["passed"])
+        return bool(self.json_object()["passed"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.validate/1``."""
         from ppsim.real.validation.jobs import errors_object
 
@@ -220,12 +220,12 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     def line(self) -> Iterator[Block]:
         """How far off the predictions are."""
-        value = self.to_json()
+        value = self.json_object()
         yield verdict_line(value, value["held_out"], with_worst=False)
 
     def blocks(self) -> Iterator[Block]:
         """The errors by what costs are made of, and how far off they are."""
-        yield from job_lines(self.run, self.to_json())
+        yield from job_lines(self.run, self.json_object())
         yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
@@ -258,7 +258,7 @@ class Validated(Answer[ValidateRequest]):
         """Whether the errors are within the tolerance."""
         return bool(self._value["passed"])
 
-    def to_json(self) -> dict[str, Any]:
+    def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.validate/1``."""
         return self._value
 

@@ -24,11 +24,15 @@ JOB_LEVELS = {
 
 
 def verdict_line(value: dict[str, Any], held_out: bool, *, with_worst: bool) -> Line:
-    """Say how far off the predictions are, and whether that is within the tolerance."""
+    """Say how far off the predictions are, and whether that is within the tolerance, where the noise lets it tell."""
     worst = f", {value['errors']['held-out']['worst']:.2%} (worst)" if with_worst else ""
     what = "held-out predictions" if held_out else "predictions with own costs"
-    within = f"{'within' if value['passed'] else 'NOT within'} the tolerance of {value['tolerance']:.0%}"
+    tolerance = f"the tolerance of {value['tolerance']:.0%}"
     text = f"{what} are off by {value['errors']['held-out']['median']:.2%} (median){worst}: "
+    if value.get("lost_in_noise"):
+        told = f"no more than the noise, so whether they are within {tolerance} cannot be told"
+        return Line([text, (told, "bad"), "; measure on a quiet machine, or more --repeats"])
+    within = f"{'within' if value['passed'] else 'NOT within'} {tolerance}"
     return Line([text, (within, "good" if value["passed"] else "fault")])
 
 
@@ -87,7 +91,9 @@ def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
         if column != held_out:
             return "" if column else "name"
         v = validation.verdicts[row]
-        return "quiet" if not v.held_out else "good" if abs(v.errors["held-out"]) <= tolerance else "bad"
+        if not v.held_out:
+            return "quiet"
+        return "good" if abs(v.errors["held-out"]) <= tolerance else "" if v.within_noise else "bad"
 
     spare = ["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"]
     yield Table(headings, rows, 110, spare, tone=tone)

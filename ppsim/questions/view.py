@@ -15,7 +15,6 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
 from ppsim.questions.door import Door, admit_value, names_schedule
-from ppsim.questions.explain_text import story_of
 from ppsim.questions.given import GIVEN_COSTS, SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make
@@ -98,7 +97,7 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
         except PpsimError as error:
             refused = error
         else:
-            return story_of(found.explanation, found.changes)
+            return found.story
     raise refused
 
 

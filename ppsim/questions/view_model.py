@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -80,10 +81,9 @@ def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
     model = read_trained(trained.spec)
 
     def price(schedule: Schedule) -> Costs:
-        slices = schedule.n_slices
-        parallel = replace(trained.parallel(schedule), microbatches=schedule.n_microbatches // slices)
-        found = stage_costs(model, machine, parallel).costs
-        return replace(found, time=found.time / slices) if slices > 1 else found
+        whole = schedule.whole_microbatches
+        parallel = replace(trained.parallel(schedule), microbatches=whole, slices=schedule.n_slices)
+        return stage_costs(model, machine, parallel).costs
 
     return price
 
@@ -101,10 +101,12 @@ class Planner:
         line = command_line(Given.of(request))
         with TemporaryDirectory(prefix="ppsim-plan-") as folder:
             target = Path(folder) / "plan.html"
-            words = [sys.executable, "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
+            # Where this process found ppsim, and not in the folder that one stands in.
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            words = [sys.executable, "-P", "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
             with (
                 open(Path(folder) / "said", "w+b") as said,
-                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process,
+                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment) as process,
             ):
                 self._running.add(process)
                 try:

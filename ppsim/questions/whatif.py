@@ -8,7 +8,7 @@ real run's) are edited where they are made, so that a schedule whose queues foll
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.base.deadline import check_time
+from ppsim.base.source import STANDARD_INPUT
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import (
     BESIDE,
     NUMBERS,
     build_costs,
     build_schedule,
+    check_used,
     kinds_of,
     layer_times,
     layout_for,
@@ -34,18 +35,17 @@ from ppsim.questions.door import VALUE, door_of
 from ppsim.questions.given import LAYER_TIMES, Given
 from ppsim.questions.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Option, flatten, list_options
-from ppsim.questions.rules import check_given, list_refused
+from ppsim.questions.rules import check_given
 from ppsim.questions.timing import time_ops
 from ppsim.questions.types import Numbers
-from ppsim.questions.write import command_line
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.questions.replicas import Replicas
+    from ppsim.schedules import Family
 
-# Schedules to try instead, each on the same devices and microbatches.
-RIVALS = ("1f1b", "interleaved", "zb-1p", "dualpipe-v")
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
 NO_OPTION = "the costs of the run are in its files"
@@ -58,13 +58,19 @@ Edit = Callable[["Costs"], "Costs"]
 class Run:
     """A run as options describe it."""
 
-    spec: str  # the schedule's spelling; of a real run the name of the family whose queues it followed, else empty
+    # the schedule's spelling; of a real run the name of its family, empty where it follows none
+    spec: str
     shape: ShapeOptions  # the shape options
     costs: CostOptions  # the cost options
     network: NetworkOptions  # the options of messages
-    schedule: Schedule | None = None  # what these spell, or None where a change of the shape has not been made yet
-    measured: Costs | None = None  # the costs that a real run shows; None where the options give them
+    # what these spell; None where a change of the shape has not been made yet
+    schedule: Schedule | None = None
+    # the costs that a real run shows; None where the options give them
+    measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
+    replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
+    keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
+    left_out: tuple[str, ...] = ()  # options that another schedule does not take
 
     @property
     def by_options(self) -> bool:
@@ -76,118 +82,143 @@ class Run:
         made = build_costs(schedule, self.costs, self.network, self.measured)
         return reduce(lambda costs, edit: edit(costs), self.edits, made)
 
-    def build(self) -> Schedule:
-        """Make the schedule anew where its shape changed or its family follows costs; a real run keeps its own."""
+    @property
+    def queues_follow_costs(self) -> bool:
+        """Whether ops are ordered by their costs, those of the family or those added to it."""
         from ppsim.schedules import family_of
 
+        if self.costs.offload is not None or self.costs.encoder:
+            return True
+        family = family_of(self.spec) if self.spec else None
+        return family is not None and family.uses_costs
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        once = self.spec == STANDARD_INPUT
+        return self.measured is not None or self.keeps_queues or once
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether queues keep an order that their costs would change."""
+        return self._keeps_all and self.schedule is not None and self.queues_follow_costs
+
+    def build(self) -> Schedule:
+        """Make the schedule as ``run`` does; a real run keeps its queues unless its shape changes.
+
+        Raises:
+            InputError: the schedule refuses the shape.
+        """
         if not self.spec and not self.schedule:
-            raise InputError("the run follows no schedule of ours, so its shape cannot be changed", "schedule=NAME")
-        family = None if self.measured and self.schedule else family_of(self.spec)
-        if self.schedule and not (family and family.uses_costs):
+            what = "the run follows no schedule of ours, so its shape cannot be changed"
+            raise InputError(what, "schedule=NAME")
+        if self.schedule and (self._keeps_all or not self.queues_follow_costs):
             return self.schedule
-        return build_schedule(self.spec, self.shape, self.costs, self.network, price=self.price)
+        options = self.shape, self.costs, self.network
+        return build_schedule(self.spec, *options, price=self.price, quiet=True)
 
     def time(self) -> Timeline:
-        """Time the run."""
+        """Time the run, of several replicas the slowest."""
         schedule = self.build()
-        return time_ops(schedule, self.price(schedule), self.network, self.costs.links)[0]
+        prices = self.price(schedule)
+        each = self.replicas.distinct_costs(schedule, prices, self.costs) if self.replicas else [prices]
+        timed = (time_ops(schedule, one, self.network, self.costs.links)[0] for one in each)
+        return max(timed, key=lambda timeline: timeline.makespan)
+
+    def use(self, spec: str, **shape: Any) -> Run:
+        """The run of another schedule, without the options that only other schedules take.
+
+        ``shape`` are options of the shape that differ.
+        """
+        from ppsim.schedules import family_of
+
+        family = family_of(spec)
+        takes = family.options if family else ()
+        given = asdict(replace(self.shape, **shape))
+        left = [name for name in OWN if given[name] is not None and name not in takes]
+        made = replace(self.shape, **shape | dict.fromkeys(left))
+        names = tuple(map(_spelling, left))
+        run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
+        chunks = family.chunks if family else 1
+        if made.chunks in (None, chunks) or _takes(family, made):
+            return run
+        bare = replace(made, chunks=None)
+        if not _takes(family, bare):
+            return run
+        return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
 
     def edit(self, edit: Edit) -> Run:
         """The run with one more change of its costs."""
         return replace(self, edits=(*self.edits, edit))
 
 
-def change_run(change: str, base: Run, given: Given) -> Timeline:
-    """Time the run with a change made (InputError: an unknown key, a value that is none, or no effect)."""
+def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
+    """Time the run with a change made; the change in words says what it leaves as it was.
+
+    Raises:
+        InputError: an unknown key, a value that does not fit it, or a change without effect.
+    """
     parts = [part.strip() for part in PART.split(change)]
-    keys = _options()
-    parts.sort(key=lambda part: not _of_shape(keys.get(part.partition("=")[0].strip())))
+    keys = changeable_options()
+    parts.sort(key=lambda part: _rank_of(keys.get(part.partition("=")[0].strip())))
     run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
     _check_together(run, parts, given, keys)
-    timeline = run.time()
+    changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
+    run, timeline = _time_used(run, base, changed)
     for part in parts:
         if not _of_shape(keys.get(part.partition("=")[0].strip())):
             others = [other for other in parts if other != part]
-            _check_read(part, run, reduce(lambda run, other: _Change(other, run, keys).made(), others, base), timeline)
-    return timeline
+            without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
+            _check_read(part, run, without, timeline)
+    left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
+    return change + left + " (queues keep their order)" * run.is_kept, timeline
 
 
-def try_rivals(base: Run, given: Given) -> Iterator[tuple[str, str, Timeline]]:
-    """Try levelled stages, free messages, twice the microbatches, and other schedules on the same devices.
+def _key_of(part: str) -> str:
+    """The option that a change names, without a stage, device or link."""
+    return re.split("[.= ]", part.strip())[0]
 
-    A schedule that runs forwards only is not compared with schedules that train, nor one of several streams with
-    schedules that copy and reduce nothing.
+
+def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
+    """Time a run, of another schedule without the times that it does not use and nobody changed.
+
+    Raises:
+        InputError: a time has no effect.
     """
-    from ppsim.analysis.changes import level_stages
-    from ppsim.core.ops import BACKWARDS
-    from ppsim.schedules import family_of
-
-    assert base.schedule
-    family = family_of(base.spec) if base.spec else None
-    prices, count = base.price(base.schedule), base.shape.microbatches
-    if np.ptp(prices.time, axis=1).any():
-        level = base.edit(level_stages)
-        command = f" ({_partition_line(base, given)})" if base.spec else ""
-        yield "equal stages", f"move layers so that stages are equal{command}", level.time()
-    if not base.network.detailed and np.any(prices.comm):
-        free = base.edit(lambda costs: replace(costs, comm=0.0))
-        yield "messages take no time", "hide or shorten messages", free.time()
-    lanes = base.schedule.has_lanes
-    if count is None or (base.measured is not None and lanes) or (family is None and base.measured is None):
-        return
-    runs = []
-    if family is not None:
-        doubled = replace(base, shape=replace(base.shape, microbatches=2 * count), schedule=None)
-        runs = [(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)]
-    per_stage = any(isinstance(getattr(base.costs, key), list) for key in TIMES)
-    if not (per_stage or lanes) and np.isin(base.schedule.kind, BACKWARDS).any():
-        same = ShapeOptions(devices=base.schedule.n_devices, microbatches=count)
-        if base.measured is not None:
-            same = replace(same, stages=base.schedule.n_stages)
-        runs += [
-            (f"schedule={rival}", f"use {rival}", replace(base, spec=rival, shape=same, schedule=None))
-            for rival in RIVALS
-            if rival != (family.name if family else "")
-        ]
-    for text, advice, run in runs:
-        check_time()
-        try:
+    timeline = run.time()
+    schedule = timeline.schedule
+    if run.measured is not None:
+        return run, timeline
+    if run.spec != base.spec:
+        used = times_used(schedule, run.costs) | {*changed}
+        given = [name for name in GIVEN if getattr(run.costs, name) not in (None, ())]
+        if left := [name for name in given if name not in used]:
+            none: dict[str, Any] = {name: () if name == "slice_scale" else None for name in left}
+            names = (*run.left_out, *map(_spelling, left))
+            run = replace(run, costs=replace(run.costs, **none), schedule=None, left_out=names)
             timeline = run.time()
-        except PpsimError:
-            continue
-        yield text + _halved(base, timeline), advice, timeline
+    check_used([timeline.schedule], run.costs)
+    return run, timeline
 
 
-def _partition_line(base: Run, given: Given) -> str:
-    """Write the command that finds the split of layers; words in capitals stand for what the run does not tell."""
-    from ppsim.questions.partition import PartitionRequest
-
-    assert base.schedule
-    if base.measured:
-        said = asdict(base.shape) | {"schedule": base.spec}
-        typed = list({each.name: each for each in _options().values() if said.get(each.name)}.values())
-    else:
-        taken = {each.name for each in list_options(PartitionRequest)} - list_refused("partition")
-        said, typed = {}, [each for each in given.typed if each.name in taken]
-    line = command_line(Given("partition", {**given.values, **said}, typed))
-    if not base.costs.layout:
-        return f"{line} {'--num-layers LAYERS' if base.costs.profile else '--t-layer TIME,TIME,...'}"
-    layout = layout_for(base.schedule, base.costs.layout)
-    layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
-    return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
+def _spelling(name: str) -> str:
+    """The option that sets a number of the shape."""
+    return f"--{name.replace('_', '-')}"
 
 
-def _halved(base: Run, timeline: Timeline) -> str:
-    """What to say where a run measured full backwards alone and a schedule splits them."""
-    if base.measured is None or base.schedule is None:
-        return ""
-    splits, split = ((each.kind == 2).any() for each in (timeline.schedule, base.schedule))
-    return " (I = W = B/2)" if splits and not split else ""
+def _takes(family: Family | None, shape: ShapeOptions) -> bool:
+    """Whether a family takes a shape."""
+    from ppsim.schedules import shape_for
+
+    try:
+        return family is not None and bool(shape_for(family, **asdict(shape)))
+    except PpsimError:
+        return False
 
 
 def states_values(change: str) -> bool:
     """Whether a change states for each of its options what a stranger's file may state; a key may be no option."""
-    keys = _options()
+    keys = changeable_options()
     for part in PART.split(change):
         key, _, value = (each.strip() for each in part.partition("="))
         match = KEY.fullmatch(key)
@@ -197,11 +228,16 @@ def states_values(change: str) -> bool:
     return True
 
 
-def _options() -> dict[str, Option]:
+def changeable_options() -> dict[str, Option]:
     """The options that a change may set, by every long spelling without its dashes."""
     groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
     options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
     return {name.removeprefix("--"): each for each in options for name in each.spellings if name[:2] == "--"}
+
+
+def _rank_of(option: Option | None) -> int:
+    """The place of a change among others: the schedule, the shape, the rest."""
+    return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
 
 
 def _of_shape(option: Option | None) -> bool:
@@ -231,8 +267,7 @@ class _Change:
             )
         name, run = option.name, self.run
         if name == "schedule":
-            own = dict.fromkeys(("chunks", *OWN))
-            return replace(run, spec=value, shape=replace(run.shape, **own), schedule=None)
+            return run.use(value)
         if match[3]:
             return self._change_link(match[3], value)
         if name in TIMES and not run.by_options:

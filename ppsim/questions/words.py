@@ -56,6 +56,14 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
 
 
+def counts_lines(names: Iterable[str]) -> list[str]:
+    """Say what M and idle shares count, for schedules of these names where that is not one step with a flush."""
+    from ppsim.schedules import families
+
+    counts = {family.name: family.counts for family in families()}
+    return [f"{name}: {counts[name]}" for name in dict.fromkeys(names) if counts.get(name)]
+
+
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
     """Say how many ops of an encoder are in bubbles, and which are not; empty where there is none."""
     from ppsim.core.ops import Kind
@@ -122,4 +130,5 @@ def family_object(family: Family) -> dict[str, Any]:
         "idea": family.idea,
         "paper": family.paper,
         "options": family.options,
+        "counts": family.counts,
     }

@@ -57,7 +57,10 @@ def test_the_front_is_of_those_that_apply():
     assert mark_front(rows(None, (10, 4), (10, 4))) == [False, True, True]
     assert mark_front(rows(None)) == [False]
     points = ((True, 3.0, 2.0), (False, 1.0, 1.0), (True, 4.0, 2.0), (True, 4.0, 1.0))
-    shapes = [{"applies": a, "makespan_per_mb": time, "peak_activations_share": held} for a, time, held in points]
+    shapes = [
+        {"applies": a, "devices": 4, "makespan_per_mb": time, "peak_activations_share": held}
+        for a, time, held in points
+    ]
     assert mark_shapes(shapes) == [True, False, False, True]
     assert [each["pareto"] for each in sweep_object(shapes, {})["shapes"]] == [True, False, False, True]
 
@@ -100,3 +103,20 @@ def test_a_row_has_its_numbers_or_the_reason_why_it_has_none(monkeypatch):
     first = made["schedules"][0]
     assert [first[key] for key in ("schedule", "devices", "stages", "chunks", "microbatches")] == ["1f1b", 2, 2, 1, 4]
     assert (first["makespan"], first["pareto"], made["schedules"][2]["stages"]) == (15.0, True, 4)
+
+
+def test_shapes_on_other_numbers_of_devices_are_not_ranked():
+    """A 1/P share of 8 devices is half of that of 4: the same peak is less memory, and no front has both."""
+    fields = ("applies", "devices", "makespan_per_mb", "peak_activations_share")
+    shapes = [
+        dict(zip(fields, row, strict=True)) for row in ((True, 4, 3.0, 4.0), (True, 8, 2.0, 4.0), (True, 8, 2.5, 5.0))
+    ]
+    assert mark_shapes(shapes) == [True, True, False]
+
+
+def test_what_does_not_fit_a_cap_is_on_no_front():
+    first, second = rows((10, 4), (12, 2))
+    assert mark_front([replace(first, excess=1.0), replace(second, excess=-1.0)]) == [False, True]
+    assert conclude([replace(first, excess=1.0), replace(second, excess=-1.0)]).startswith(
+        "b is the only one that fits"
+    )

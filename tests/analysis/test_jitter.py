@@ -1,5 +1,6 @@
 """Iteration times under noise: what the draws are, and what is made of them."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
+from tests.commands import invoke
 
 STILL = Noise(cv=0.0)
 
@@ -73,6 +75,27 @@ def test_an_op_on_all_devices_is_as_slow_as_the_slowest():
     prices = costs_for(made, tf=0.0, tb=0.0, others={Kind.GF: 1.0, Kind.GB: 1.0})
     (result,) = jitter({"a": (made, prices)}, Noise(cv=0.0, slow_devices=1, slowdown=2.0), 5)
     assert set(result.makespans.tolist()) == {2 * result.without_noise}
+
+
+@pytest.mark.parametrize(("name", "times"), [("1f1b-plus", ("--tgf", "1", "--tgb", "2")), ("vocab-2", ())])
+def test_of_the_draws_of_all_devices_the_slowest_decides(name, times):
+    """Where only what runs on all of four devices takes time, the mean is that of the largest of four draws."""
+    only = times or ("--t-collective", "1")
+    words = ("--devices", "4", "--mb", "8", "--tf", "0", "--tb", "0", *only, "--cv", "0.2", "--samples", "2000")
+    found = json.loads(invoke("jitter", name, *words, "--json").stdout)["schedules"][0]
+    sigma = np.sqrt(np.log1p(0.04))
+    draws = np.exp(np.random.default_rng(1).standard_normal((100_000, 4)) * sigma - sigma**2 / 2)
+    assert found["mean"] == pytest.approx(found["makespan"] * draws.max(axis=1).mean(), rel=0.01)
+
+
+def test_devices_that_take_long_for_what_runs_on_all_decide_more_often():
+    """Each device's draw is of its own time: one of 2 and three of almost none are one draw."""
+    made = generate("vocab-2", devices=4, microbatches=8)
+    times = np.array([2.0, 1e-9, 1e-9, 1e-9])
+    prices = replace(costs_for(made, tf=0.0, tb=0.0), others={Kind.REDUCE_S: times})
+    (result,) = jitter({"a": (made, prices)}, Noise(cv=0.2), 4000)
+    assert result.makespans.mean() == pytest.approx(result.without_noise, rel=0.01)
+    assert result.without_noise == 16
 
 
 def test_slow_devices_are_exactly_so_many_and_so_slow():

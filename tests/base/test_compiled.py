@@ -19,6 +19,8 @@ from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
+from tests.clock import HANG_S
+from tests.commands import SOURCE
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +50,7 @@ def test_compiled_code_is_kept_and_used_again(folder):
     assert doubled() == [0, 2, 4]
     assert list(folder.rglob("*.nbc"))
     assert doubled() == [0, 2, 4]
-    assert sum(compiled._loaded[double].stats.cache_hits.values()) == 1  # type: ignore[attr-defined]
+    assert loads() == 1
 
 
 def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
@@ -87,6 +89,79 @@ def test_code_that_nobody_has_loaded_for_a_month_goes(tmp_path, monkeypatch):
     doubled()
     assert not any(path.exists() for path in (*gone, old, empty))
     assert all(path.exists() for path in (*kept, used))
+
+
+HOMELESS = """
+import pwd
+def unknown(uid):
+    raise KeyError(uid)
+pwd.getpwuid = unknown
+import numpy as np
+from ppsim.base.compiled import call
+from tests.base.test_compiled import double
+values = np.arange(3.0)
+call(double, values)
+print(values.tolist())
+"""
+
+
+@pytest.mark.parametrize("given", [{}, {"XDG_CACHE_HOME": "kept"}, {"NUMBA_CACHE_DIR": "kept"}], ids=str)
+def test_nothing_is_kept_in_the_folder_that_one_stands_in(tmp_path, given):
+    """A user whom the system does not know has no home folder: ``docker run --user 54321``."""
+    environment = {**SOURCE, **given}
+    for name in {"HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"} - {*given}:
+        environment.pop(name, None)
+    words = [sys.executable, "-c", HOMELESS]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert (done.stdout, list(tmp_path.iterdir())) == ("[0.0, 2.0, 4.0]\n", []), done.stderr
+
+
+@pytest.mark.parametrize(("mode", "above"), [(0o775, 0o755), (0o757, 0o755), (0o700, 0o777)], ids=oct)
+def test_a_folder_that_others_can_write_keeps_nothing_and_gives_nothing(tmp_path, monkeypatch, mode, above):
+    """Or put another in its place; its code is not run, and each process compiles."""
+    below = tmp_path / "above" / "kept"
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(below))
+    assert doubled() == [0, 2, 4]
+    kept = sorted(below.rglob("*"))
+    below.chmod(mode)
+    below.parent.chmod(above)
+    assert doubled() == [0, 2, 4]
+    assert not loads()
+    assert sorted(below.rglob("*")) == kept
+    below.chmod(0o700)
+    below.parent.chmod(0o1777)
+    assert doubled() == [0, 2, 4]
+    assert loads() == 1
+
+
+def loads() -> int:
+    """How often the kernel was read from a file."""
+    return sum(compiled._loaded[double].stats.cache_hits.values())  # type: ignore[attr-defined]
+
+
+def test_a_folder_of_another_user_keeps_nothing(folder, monkeypatch):
+    """As of the user whose home folder ``sudo`` keeps."""
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert doubled() == [0, 2, 4]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_made_is_the_users_alone(tmp_path, monkeypatch):
+    before = os.umask(0)
+    try:
+        monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "made"))
+        assert doubled() == [0, 2, 4]
+    finally:
+        os.umask(before)
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_compiler_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):
+    (tmp_path / "pickle.py").write_text("open('planted', 'w')")
+    code = "from ppsim.base.compile_apart import compile_within; compile_within(60.0, len, (), ())"
+    words = [sys.executable, "-P", "-c", code]
+    subprocess.run(words, cwd=tmp_path, env=SOURCE, timeout=HANG_S, check=True)
+    assert not (tmp_path / "planted").exists()
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
@@ -176,7 +251,7 @@ def test_a_compiler_ends_with_its_parent_in_the_middle_of_a_kernel():
         assert process.stdin is not None
         process.stdin.write(pickle.dumps((len, (), ())))
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def test_a_compiler_ends_well_once_its_kernel_is_done():
@@ -186,4 +261,4 @@ def test_a_compiler_ends_well_once_its_kernel_is_done():
         assert process.stdin is not None
         process.stdin.write(pickle.dumps((len, (), ())))
         process.stdin.flush()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_S) == 0

@@ -42,5 +42,5 @@ def test_compiling_is_said_and_how_to_keep_it_where_nothing_can(said, monkeypatc
     if not keeps:
         monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
     assert compiled.call(doubled, np.ones(2)).tolist() == [2, 2]
-    again = "compiling; NUMBA_CACHE_DIR=FOLDER would keep it for the next run"
+    again = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
     assert said == ["compiling, once per machine", *([] if keeps else [again])]

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ppsim.base.signals import ENDING, orderly_end
+from tests.clock import HANG_S
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +40,7 @@ print("went on")
 def run(block: str, before: str = "") -> tuple[int, list[str], str]:
     """The exit code, the lines and the errors of a program that runs the block within ``orderly_end``."""
     code = FRAME.format(before=before, block="\n".join(" " * 12 + line for line in block.splitlines()))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=False)
     return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
 
@@ -111,6 +112,6 @@ def test_an_interrupt_while_the_command_line_loads_prints_nothing(tmp_path):
     (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     done = subprocess.run(
-        [sys.executable, "-m", "ppsim", "list"], env=environment, capture_output=True, timeout=60, check=False
+        [sys.executable, "-m", "ppsim", "list"], env=environment, capture_output=True, timeout=HANG_S, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

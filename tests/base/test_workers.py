@@ -21,6 +21,7 @@ from ppsim.base.dask_cluster import CODE, _start_cluster
 from ppsim.base.workers import batches_of, map_in_threads, open_workers
 from ppsim.errors import InputError, MissingDependency, PpsimError
 from ppsim.version import VERSION
+from tests.clock import HANG_S
 from tests.commands import SOURCE
 from tests.real.runs.cases import wait_for
 
@@ -73,7 +74,7 @@ def test_an_interruption_leaves_tasks_that_no_thread_has_begun(monkeypatch):
 
     def run(task: int) -> None:
         begun.append(task)
-        assert task == 0 or interrupted.wait(60)
+        assert task == 0 or interrupted.wait(HANG_S)
 
     monkeypatch.setattr(workers, "ThreadPoolExecutor", Pool)
     with suppress(KeyboardInterrupt), map_in_threads(run, range(1000)) as results:
@@ -164,7 +165,9 @@ def test_processes_do_not_run_a_plain_script_again(tmp_path, script, said):
     """A script may ask at its top level, as notebooks do; its own functions reach processes as Python has it."""
     path = tmp_path / "script.py"
     path.write_text(script)
-    answer = subprocess.run([sys.executable, path], env=SOURCE, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(
+        [sys.executable, path], env=SOURCE, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     assert (answer.returncode, answer.stdout.split("\n", 1)) == (0, ["begins", f"{said}\n"]), answer.stderr
 
 

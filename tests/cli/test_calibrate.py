@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ppsim.inputs.profile.profile import read
+from tests.clock import HANG_S
 from tests.commands import SOURCE, invoke, refused
 from tests.warm_processes import start_warm
 
@@ -144,7 +145,7 @@ def test_ctrl_c_while_messages_are_exchanged_leaves_no_file_and_no_process(tmp_p
     assert process.stdout is not None
     assert process.stdout.readline() == b"exchanging\n"
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANG_S)
     assert (process.returncode, b"Traceback" in err) == (130, False), err
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
     for _ in range(100):  # the last of them may still be going
@@ -167,7 +168,7 @@ def test_under_torchrun_rank_0_writes_one_profile(tmp_path):
     pytest.importorskip("torch", reason="measuring needs torch")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = [*torchrun, "-m", "ppsim", "calibrate", "-o", "p.toml", "--device", "cpu", *TINY]
-    done = subprocess.run(words, cwd=tmp_path, env=SOURCE, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=tmp_path, env=SOURCE, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
     assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host"}
@@ -222,7 +223,7 @@ def test_on_two_hosts_rank_0_tells_their_links_apart(tmp_path, hosts):
         )
     try:
         for process in running:
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=HANG_S)
             assert process.returncode == 0, err
     finally:
         for process in running:

@@ -16,6 +16,7 @@ from ppsim.errors import PpsimError
 from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
 from tests.cli.option_fuzz import commands
+from tests.clock import HANG_S
 from tests.commands import answer, invoke, process
 from tests.real_runs import PRIMUS
 
@@ -225,7 +226,9 @@ def test_a_full_disk_is_one_message(suffix):
 )
 def test_a_closed_pipe_is_no_error(words):
     command = f"'{sys.executable}' -u -m ppsim {words} | head -c 10"
-    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=HANG_S
+    )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
 
@@ -234,7 +237,7 @@ def test_a_closed_pipe_is_no_error(words):
 def test_a_closed_pipe_takes_no_file_with_it(tmp_path):
     """What took minutes to measure is kept, whoever reads the rest."""
     words = f"calibrate --from-trace '{PRIMUS}' -o '{tmp_path}/p.toml'"
-    subprocess.run(["bash", "-c", f"'{sys.executable}' -u -m ppsim {words} | head -c 0"], check=True, timeout=120)
+    subprocess.run(["bash", "-c", f"'{sys.executable}' -u -m ppsim {words} | head -c 0"], check=True, timeout=HANG_S)
     assert (tmp_path / "p.toml").stat().st_size
 
 
@@ -322,7 +325,10 @@ def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
 @pytest.mark.slow
 def test_a_closed_stdout_is_no_traceback():
     command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
-    assert "Traceback" not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stderr
+    assert (
+        "Traceback"
+        not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HANG_S).stderr
+    )
 
 
 def test_sweep_times_messages_and_groups_as_compare_does():

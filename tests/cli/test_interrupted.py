@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.clock import HANG_S
 from tests.commands import start_command
 from tests.real.runs.cases import wait_for
 
@@ -65,7 +66,7 @@ def test_a_signal_while_a_file_is_written_leaves_the_old_one_and_nothing_else(tm
     wait_for(lambda: said.exists() or started.poll() is not None, "a file half written")
     assert len([path for path in out.iterdir() if path.name.startswith(".")]) == 1
     started.send_signal(number)
-    _, errors = started.communicate(timeout=60)
+    _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 128 + number
     assert errors.endswith(f"{ENDED[number]}\n")
     assert "Traceback" not in errors

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from ppsim.cli import group
 from ppsim.errors import PpsimError
-from tests.commands import invoke, refused
+from tests.commands import invoke, refused, with_options
 
 LAYOUT = ["--layout", "Et*3|tt||tL", "--mb", "4"]
 
@@ -101,7 +101,8 @@ def test_a_schedule_that_does_not_take_a_layouts_stages_is_answered_with_what_wo
     rows = ask("compare", "1f1b", "dualpipe", *LAYOUT)["schedules"]
     assert rows[1]["reason"].endswith("(a layout of 2 stages or --mb 8)")
     for words in (["--mb", "8"], ["--layout", "Et|tL"]):
-        assert ask("compare", "1f1b", "dualpipe", *LAYOUT, *words)["schedules"][1]["makespan"]
+        again = with_options(("compare", "1f1b", "dualpipe", *LAYOUT), words)
+        assert ask(*again)["schedules"][1]["makespan"]
     error = CliRunner().invoke(group, ["run", "zb-v", "--layout", "Et|t|tL", "--mb", "6"]).exception
     assert isinstance(error, PpsimError)
     assert error.hint == "a layout of 2 stages or a layout of 4 stages"

@@ -9,7 +9,7 @@ import pytest
 
 import ppsim
 from ppsim.core.draft import Draft
-from ppsim.engine.lowering.lower import lower
+from ppsim.engine.lowering.lower import TORCH_ORDERS, lower
 from ppsim.errors import PpsimError
 from ppsim.schedules import generate
 from tests.commands import invoke
@@ -35,7 +35,7 @@ def written(folder, text):
 @pytest.mark.parametrize("name", ["1f1b", "zb-v-torch", "interleaved", "dualpipe-v"])
 def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name, order, tmp_path):
     """In every mode, hangs included: file and schedule end alike."""
-    lowered = lower(generate(name, devices=2, microbatches=4), order)
+    lowered = lower(generate(name, devices=2, microbatches=4), order, reduce_grad=order in TORCH_ORDERS)
     rows = Draft.from_schedule(lowered.schedule).cells()
     file = written(tmp_path, "\n".join(",".join(row) for row in rows))
     for mode in ("overlap", "batched", "blocking"):
@@ -45,6 +45,35 @@ def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name
         if own.exit_code == 0:
             assert json.loads(own.stdout)["makespan"] == json.loads(made.stdout)["makespan"]
             assert own.stderr == ""
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("order", ["torch", "torch-2.15", "deferred"])
+@pytest.mark.parametrize("name", ["interleaved", "1f1b", "zb-v-torch", "hanayo", "looped-bfs", "dualpipe-v"])
+def test_a_command_times_the_order_that_it_writes(name, order, tmp_path):
+    """In torch's orders, with torch's reductions of gradients; the file that it writes takes as long, in every mode."""
+    file, words = str(tmp_path / "own.csv"), ("--devices", "4", "--mb", "8", "--order", order)
+    for mode in ("blocking", "batched", "overlap"):
+        costs = (
+            "--comm",
+            "0.5",
+            "--cost-per",
+            "stage",
+            "--tf",
+            "1",
+            "--ti",
+            "1.1",
+            "--tw",
+            "0.7",
+            "--p2p",
+            mode,
+            "--json",
+        )
+        timed, wrote = (invoke("run", name, *words, *costs, *more) for more in ((), ("--lowered", "-o", file)))
+        assert timed.exit_code == wrote.exit_code
+        if timed.exit_code == 0:
+            read = invoke("run", file, *costs)
+            assert len({json.loads(each.stdout)["makespan"] for each in (timed, wrote, read)}) == 1, mode
 
 
 def test_a_file_that_hangs_says_where(tmp_path):

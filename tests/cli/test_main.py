@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.clock import HANG_S
 from tests.commands import SOURCE
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def ppsim(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 def python(*arguments: str, env: dict[str, str] | None = None, **options) -> subprocess.CompletedProcess[str]:
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, text=True, env=SOURCE | (env or {}), timeout=120, check=False, **options)
+    return subprocess.run(command, text=True, env=SOURCE | (env or {}), timeout=HANG_S, check=False, **options)
 
 
 def instead(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:

@@ -25,11 +25,15 @@ from ppsim.search.orders.copies import write_in_turns
 from ppsim.search.orders.optimize import Known, Outcome, find_front
 from ppsim.search.problem import Problem, evaluate
 from ppsim.version import INSTALL_OPTIMIZE
-from tests.commands import invoke
+from tests.clock import ENDLESS
+from tests.commands import invoke, with_options
 
 
 def call(*words: str) -> Result:
-    return invoke("optimize", *words)
+    """The command, ended by its proof and by no time unless one is given."""
+    given = any(word.startswith(("--time-limit", "--help")) for word in words)
+    limit = () if given else ("--time-limit", f"{ENDLESS:g}")
+    return invoke("optimize", *words, *limit)
 
 
 def found(*words: str) -> Any:
@@ -74,7 +78,7 @@ def test_the_object_has_what_is_promised():
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", ["linear", "v", "loop", "auto"])
 def test_no_schedule_of_the_list_that_fits_is_better(placement):
-    numbers = found("--devices", "3", "--mb", "5", "--cap", "5", "--placement", placement, "--time-limit", "1")
+    numbers = found("--devices", "3", "--mb", "4", "--cap", "4", "--placement", placement)
     assert all(numbers["span"] <= k["span"] for k in numbers["known"] if k["fits"])
     assert numbers["bound"] <= numbers["span"]
 
@@ -83,7 +87,7 @@ def test_no_schedule_of_the_list_that_fits_is_better(placement):
 @pytest.mark.parametrize("placement", ["linear", "v", "loop"])
 def test_only_schedules_that_run_all_ops_are_compared(placement):
     """Forwards alone would be faster than any iteration."""
-    numbers = found(*SHAPE, "--placement", placement, "--time-limit", "20")
+    numbers = found(*SHAPE, "--placement", placement)
     assert "forward-only" not in {k["name"] for k in numbers["known"]}
     assert numbers["bound"] >= 24
 
@@ -124,7 +128,7 @@ def test_what_the_time_is_too_short_to_search_is_said_and_something_is_answered(
     """A known schedule, and where none fits the cap the one that always does."""
     monkeypatch.setattr(optimize, "OP_S", 1.0)
     said = f"not searched, as too little time was left: placement {placement}"
-    result = call(*SHAPE, "--placement", placement, "--json")
+    result = call(*SHAPE, "--placement", placement, "--time-limit", "60", "--json")
     assert said in result.stderr
     assert json.loads(result.stdout)["origin"] == json.loads(result.stdout)["best_known"]
     cap = 1 if placement == "linear" else 2
@@ -142,7 +146,7 @@ def test_a_large_schedule_is_timed_once_and_left_out_above_the_cap(monkeypatch):
         answered = ask_optimize(devices=4, mb=8)
     assert answered.timeline is answered.outcome.solution.timeline
     assert [entry.solution.timeline for entry in answered.known].count(None) == len(answered.known) - 1
-    result = call(*SHAPE, "--cap", "2", "--json")
+    result = call(*SHAPE, "--cap", "2", "--time-limit", "60", "--json")
     assert "left out of the list, as they hold more than --cap: 1f1b, " in result.stderr
     assert [known["fits"] for known in json.loads(result.stdout)["known"]] == [True]
 
@@ -167,9 +171,7 @@ def test_caps_that_the_time_does_not_reach_are_left_out_of_a_front():
 @pytest.mark.slow
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
-    numbers = found(
-        "--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2", "--time-limit", "20"
-    )
+    numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
     assert numbers["bound"] <= numbers["span"] <= 10
     assert min(k["span"] for k in numbers["known"] if k["fits"]) >= numbers["span"]
 
@@ -177,9 +179,9 @@ def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
 @pytest.mark.slow
 def test_the_time_of_pairs_shows_where_it_counts():
     """The schedule of the list that has pairs is timed with it, and named; short pairs are the best of all."""
-    text = call("--devices", "2", "--mb", "3", "--tfb", "2.5", "--cap", "2", "--no-gantt", "--time-limit", "0.5").stdout
+    text = call("--devices", "2", "--mb", "3", "--tfb", "2.5", "--cap", "2", "--no-gantt").stdout
     assert "with pairs of F and B: 1f1b-overlap " in text
-    assert found("--devices", "2", "--mb", "8", "--tfb", "1", "--time-limit", "0.5")["best_known"] == "1f1b-overlap"
+    assert found("--devices", "2", "--mb", "4", "--tfb", "1")["best_known"] == "1f1b-overlap"
 
 
 @pytest.mark.slow
@@ -197,7 +199,8 @@ def test_a_cap_too_small_names_the_least_that_works(words, least):
     assert isinstance(error, PpsimError)
     assert error.exit_code == 1
     assert error.hint.startswith(least)
-    assert found(*words[:4], *words[6:], "--cap", least.split()[1], "--time-limit", "0.5")["status"]
+    shape = ("--devices", "2", "--mb", "2", *words[6:])
+    assert found(*shape, *least.split())["status"] == "optimal"
 
 
 LAYOUT = ("--devices", "4", "--mb", "6", "--layout", "Et*2|t*3|t*3|tL", "--t-layer", "1")
@@ -207,7 +210,7 @@ LAYOUT = ("--devices", "4", "--mb", "6", "--layout", "Et*2|t*3|t*3|tL", "--t-lay
 def test_with_a_layout_caps_count_layers(tmp_path):
     """The peaks are those of the memory command; a cap below the largest stage names the least that works."""
     file = tmp_path / "best.json"
-    numbers = found(*LAYOUT, "--cap", "8", "--time-limit", "0.5", "-o", str(file))
+    numbers = found(*LAYOUT, "--cap", "8", "-o", str(file))
     assert (numbers["activations_of"], max(numbers["peak_activations"]) <= 8) == ("layer", True)
     held = json.loads(invoke("memory", str(file), *LAYOUT[4:], "--json").stdout)["peak"]
     assert held == numbers["peak_activations"]
@@ -229,11 +232,11 @@ def test_files_hold_the_schedule(tmp_path):
 
 
 def test_a_quiet_front_is_one_line():
-    result = call("--devices", "2", "--mb", "2", "--front", "-q", "--time-limit", "20")
+    result = call("--devices", "2", "--mb", "2", "--front", "-q")
     assert result.stdout == "front 2x2  cap and span in t_F: 1 10  2 7  (2 of 2 optimal)\n"
 
 
-SMALL = ("--devices", "2", "--mb", "2", "--time-limit", "5")
+SMALL = ("--devices", "2", "--mb", "2")
 
 
 @pytest.mark.sampled(2)
@@ -278,7 +281,7 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
     assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     assert starts == [0, 1]
     for other in (("--cap", "3"), ("--seed", "1"), ("--tf", "2"), ("--time-limit", "6"), ("--objective", "makespan")):
-        error = call(*words, *other).exception
+        error = call(*with_options(("optimize", *words), other)[1:]).exception
         assert isinstance(error, InputError)
         assert "the rows of 'kept.csv' were computed from other inputs" in str(error)
 
@@ -286,7 +289,7 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
 @pytest.mark.slow
 def test_a_front_never_rises_and_ends_where_memory_helps_no_more(tmp_path):
     figure = tmp_path / "front.svg"
-    result = call("--devices", "3", "--mb", "5", "--front", "--json", "--time-limit", "10", "-o", str(figure))
+    result = call("--devices", "3", "--mb", "5", "--front", "--json", "-o", str(figure))
     rows = json.loads(result.stdout)["front"]
     assert [row["cap"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["span"] for row in rows] == sorted((row["span"] for row in rows), reverse=True)
@@ -374,7 +377,7 @@ def test_speeds_and_links_count():
 
 
 def test_python_gets_the_schedule_with_its_times_and_proof(tmp_path):
-    best = ask_optimize(devices=4, microbatches=8, cap=4)
+    best = ask_optimize(devices=4, microbatches=8, cap=4, time_limit=ENDLESS)
     assert (best.makespan, best.span, best.bound, best.status) == (27, 27, 27, "optimal")
     assert best.timeline.makespan == best.makespan
     assert (best.schedule.n_devices, best.schedule.n_microbatches) == (4, 8)
@@ -384,7 +387,7 @@ def test_python_gets_the_schedule_with_its_times_and_proof(tmp_path):
 
 def test_python_gets_a_front_as_rows(tmp_path):
     """Of two devices and three microbatches: each alone 5 x 3, then 10, then no idle time at all."""
-    front = ask_optimize(devices=2, mb=3, front=True)
+    front = ask_optimize(devices=2, mb=3, front=True, time_limit=ENDLESS)
     assert isinstance(front, Front)
     assert [(row["cap"], row["span"], row["status"]) for row in front.table] == [
         (1, 15, "optimal"),
@@ -400,10 +403,37 @@ def test_python_gets_a_front_as_rows(tmp_path):
 COPIES = ("--devices", "2", "--mb", "3", "--offload", "--t-offload", "0.5", "--t-reload", "0.5")
 
 
+def test_a_bound_of_copies_says_its_condition():
+    """On one stream a copy back that waits for a copy out can do better: 18 here, where no other order has 19."""
+    words = [
+        "--devices",
+        "2",
+        "--mb",
+        "3",
+        "--tf",
+        "2",
+        "--ti",
+        "2,1",
+        "--tw",
+        "2",
+        "--cost-per",
+        "stage",
+        "--cap",
+        "2",
+    ]
+    copies = ["--offload", "--t-offload", "1", "--t-reload", "1", "--objective", "makespan", "--time-limit", "1"]
+    condition = "no copy back waits for a copy out"
+    assert json.loads(invoke("optimize", *words, *copies, "--json").stdout)["condition"] == condition
+    for more in ((), ("-q",), ("--front",), ("--front", "-q")):
+        assert condition in " ".join(invoke("optimize", *words, *copies, *more).stdout.split())
+    plain = invoke("optimize", *words, "--time-limit", "1", "--json").stdout
+    assert "condition" not in json.loads(plain)
+
+
 @pytest.mark.slow
 def test_copies_to_the_host_make_room():
     """Two devices that hold one activation each, where any but one microbatch at a time takes copies."""
-    numbers = found(*COPIES, "--cap", "1", "--time-limit", "4")
+    numbers = found(*COPIES, "--cap", "1")
     assert max(numbers["peak_activations"]) == 1
     assert sum(numbers["copied"]) > 0
     assert numbers["bound"] <= numbers["span"] < 15
@@ -414,7 +444,7 @@ def test_copies_to_the_host_make_room():
 def test_each_device_has_its_cap(tmp_path):
     """Its copies are in the file that is written; with the caps the other way round the best has none."""
     shape = {"devices": 2, "microbatches": 3, "cap": [1, 2], "t_offload": 0.5, "t_reload": 0.5}
-    answer = ask_optimize(**shape, offload=True, time_limit=30)  # proved in less than one
+    answer = ask_optimize(**shape, offload=True, time_limit=ENDLESS)
     assert (answer.outcome.solution.peak_activations <= [1, 2]).all()
     answer.save(tmp_path / "x.json")
     kinds = json.loads((tmp_path / "x.json").read_text())["ops"]["kind"]

@@ -12,10 +12,12 @@ from pathlib import Path
 import click
 import pytest
 
+import ppsim
 from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions.types import CountList, Counts, Numbers, Share, Window
 from tests.cases import EVERY
+from tests.cli.option_fuzz import commands
 from tests.commands import ROOT, answer, invoke, refused
 
 FILED = ("check", "convert", "open", "read", "rerun")  # commands of a file
@@ -93,7 +95,7 @@ def test_every_command_and_option_that_a_refusal_names_exists():
         named = re.findall(r"\bppsim ([a-z]+)\b", text)
         assert set(named) <= own.keys(), text
         known = own.get(command, every).union(*(own[name] for name in named), {"--help"})
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= known, (command, text)
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text)) <= known, (command, text)
 
 
 @pytest.mark.parametrize(
@@ -268,3 +270,37 @@ def test_a_hint_for_offload_names_values_that_work(name, offload):
         assert value in hint
         assert invoke(*words, value).exit_code == 0
     assert "whole" in hint or "0 or 1," in hint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "memory -s a -s b",
+        "run 1f1b --devices 4 --devices 2 --mb 8",
+        "run 1f1b --devices 4 --pp 4 --mb 8",
+        "run 1f1b --devices 4 --mb 8 --recompute --recompute none",
+        "run 1f1b --devices 4 --mb 8 --memory --no-memory",
+        "plan llama3-8b dgx-h100 --gpus 8 --gpus 16 --gbs 8",
+        "serve --port 1 --port 2",
+    ],
+)
+def test_an_option_of_one_value_given_twice_is_refused(words):
+    """The first value would go unnoticed."""
+    found = invoke(*words.split())
+    assert found.exit_code == 2
+    assert "is given twice, and takes one value" in found.output
+
+
+def test_every_option_of_one_value_is_refused_twice():
+    """In every command there is: --json twice asks for nothing else, another number does."""
+    for _, command in commands():
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.is_flag and not param.multiple:
+                context = click.Context(command, info_name=command.name)
+                with pytest.raises(click.BadParameter, match="given twice"):
+                    command.parse_args(context, [f"{param.opts[0]}=1", f"{param.opts[-1]}=1"])
+
+
+def test_a_word_of_python_that_is_another_of_the_same_option_is_refused():
+    with pytest.raises(InputError, match="'mb' and 'microbatches' are one option"):
+        ppsim.run("1f1b", devices=2, mb=4, microbatches=8)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ppsim.inputs.profile.scale import parse_scale
 from tests.commands import invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
@@ -46,6 +47,47 @@ def test_the_one_line_says_the_step_too():
 def test_equal_replicas_wait_for_nobody():
     assert replicas("run", "--replicas", "4")["waits"] == [[0.0] * 4] * 4
     assert "nobody waits" in invoke("run", "1f1b", *SHAPE, "--replicas", "4").output
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+@pytest.mark.parametrize("how", [(), ("--p2p", "blocking", "--comm", "0.25")])
+def test_each_replica_draws_its_own_microbatches(command, how):
+    """As a list of these factors gives them; again with the seed, however many replicas there are."""
+    drawn = ("--mb-scale", "lognormal:0.5:1", *how)
+    found = replicas(command, *drawn, "--replicas", "4")
+    alone = []
+    for replica in range(4):
+        factors = parse_scale(["lognormal:0.5:1"], 8, replica=replica)[0]
+        listed = ("--mb-scale", ",".join(map(repr, factors.tolist())), *how)
+        alone.append(json.loads(invoke("run", "1f1b", *SHAPE, *listed, "--json").output)["makespan"])
+    assert found["makespans"] == pytest.approx(alone)
+    assert len(set(alone)) == 4
+    assert found["step"] == max(found["makespans"])
+    assert "nobody waits" not in invoke(command, "1f1b", *SHAPE, *drawn, "--replicas", "4").output
+    assert replicas(command, *drawn, "--replicas", "2")["makespans"] == found["makespans"][:2]
+    other = replicas(command, "--mb-scale", "lognormal:0.5:2", *how, "--replicas", "4")["makespans"]
+    assert not set(other) & set(alone)
+
+
+def test_factors_that_are_given_are_those_of_all_replicas():
+    listed = ("--mb-scale", "W=1,2,1,2,1,2,1,2")
+    assert replicas("run", *listed, "--replicas", "3")["waits"] == [[0.0] * 4] * 3
+    drawn = replicas("run", *listed, "--mb-scale", "F=normal:0.2:3", "--replicas", "3,1=1.5")["makespans"]
+    assert len(set(drawn)) == 3
+
+
+def test_replicas_of_jitter_draw_their_own_microbatches():
+    """Without noise the last of them is what ``run`` gives."""
+    drawn = ("--mb-scale", "lognormal:0.5:1", "--replicas", "4")
+    words = ("jitter", "1f1b", *SHAPE, "--cv", "0", "--samples", "5", *drawn, "--json")
+    found = json.loads(invoke(*words).output)["schedules"][0]
+    assert found["makespan"] == found["p50"] == pytest.approx(replicas("run", *drawn)["step"])
+
+
+def test_replicas_take_the_order_that_is_written(tmp_path):
+    words = ("run", "1f1b", *SHAPE, "--comm", "0.3", "--p2p", "batched", "--replicas", "2")
+    value = json.loads(invoke(*words, "--lowered", "-o", str(tmp_path / "x.csv"), "--json").stdout)
+    assert value["replicas"]["makespans"] == [value["makespan"]] * 2
 
 
 def test_jitter_takes_the_last_of_all_replicas():

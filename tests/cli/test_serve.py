@@ -47,3 +47,14 @@ def test_a_host_that_is_none_is_told(monkeypatch):
     monkeypatch.setattr(socket, "create_server", refuse)
     found = refusal("--host", "nowhere.invalid", "--public", "--port", "0")
     assert found == ("cannot serve on nowhere.invalid:0: Name or service not known", "--host 127.0.0.1")
+
+
+def test_an_answer_in_two_pieces_waits_for_no_receipt():
+    """Its head and its body are two packets; the second one would wait until the browser has said that it has one."""
+    from ppsim.cli.serve import _listen
+
+    listening, _, _ = _listen("127.0.0.1", 0)
+    with listening, socket.create_connection(listening.getsockname()):
+        taken, _ = listening.accept()
+        with taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ppsim.cli import group
 from ppsim.schedules import find
 from tests.cases import PLAIN
+from tests.commands import with_options
 
 P, M = 4, 8
 DEFAULTS = {"tf": 1.0, "tb": 2.0, "ti": 1.0, "tw": 1.0, "comm": 0.25, "speed": 1.0, "tfb": 3.0, "tr": 1.0}
@@ -102,9 +103,8 @@ def test_queues_that_follow_costs_follow_the_change(family, change, words):
 )
 def test_keys_are_options_of_run(change, words):
     base = ["--devices", "4", "--mb", "8", "--comm", "0.25"]
-    run = ["--devices", "4", "--mb", "8", "--comm", "0.25", *words]
     name = [] if "-s" in words else ["1f1b"]
-    assert ask("explain", "1f1b", *base, "--what-if", change) == ask("run", *name, *run)
+    assert ask("explain", "1f1b", *base, "--what-if", change) == ask(*with_options(("run", *name, *base), words))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_times_beside_compute_change_too(change, words):
 def test_layers_are_options_of_run(family, change, words):
     """A layout's times change by their own options, and a stage's by what follows of them."""
     base = [family, "--mb", "8", "--comm", "0.25", *LAYOUT]
-    assert ask("explain", *base, "--what-if", change) == pytest.approx(ask("run", *base, *words))
+    assert ask("explain", *base, "--what-if", change) == pytest.approx(ask(*with_options(("run", *base), words)))
 
 
 @pytest.mark.sampled(2)

@@ -160,7 +160,7 @@ def entry_section(entry: FigureEntry) -> str:
 def differing(folder: Path, drawn: Path) -> list[str]:
     """Name what differs between a gallery and one drawn afresh, changed or missing.
 
-    Pictures of pixels depend on the machine's fonts and libraries; only whether they are there is compared.
+    Pictures of pixels depend on the libraries that draw them; only whether they are there is compared.
     """
     found = []
     for path in sorted(drawn.iterdir()):

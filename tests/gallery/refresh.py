@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ppsim.cli import group
 from ppsim.cli.gallery import links_to
+from tests.clock import HANG_S
 from tests.gallery.figures import FigureEntry, differing, draw_entry, entry_section, photograph_of, read_figures
 from tests.pages import BROWSER, QUIET
 
@@ -46,7 +47,7 @@ def photograph(page: Path, target: Path) -> None:
         flags = [f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--force-device-scale-factor=0.67"]
         flags += [f"--window-size={SIZE[0]},{SIZE[1]}", "--hide-scrollbars", f"--screenshot={target.resolve()}"]
         command = [str(BROWSER), *QUIET, *flags, page.resolve().as_uri()]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, capture_output=True, timeout=HANG_S, check=True)
 
 
 def main(words: list[str]) -> int:

@@ -23,7 +23,8 @@ def grouped(P: int, V: int, N: int, M: int, device: int) -> list[str]:
             first = 3 * V * N * group + 3 * N * c + 3 * g
             slots[first + device] = f"{c * P + device}F{m}"
             turn = 3 * N * (V - 1) + device + 3 * (P - 1 - device) + 1
-            slots[first + turn] = f"{(V - 1 - c) * P + device}B{m}"
+            stage = (V - 1 - c) * P + device
+            slots[first + turn], slots[first + turn + 1] = f"{stage}I{m}", f"{stage}W{m}"
     return [slots[slot] for slot in sorted(slots)]
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
-from ppsim.core.split_backward import split_backwards
 from ppsim.schedules import generate
 
 FACTORS = (1, 1.25, 0.8, 1.1, 0.9)
@@ -34,8 +33,7 @@ def costs_named(name: str, stages: int, link: int) -> Costs:
 @cache
 def compute_queues(name: str, devices: int, chunks: int, microbatches: int, group: int) -> Schedule:
     options: dict[str, Any] = {"group_size": group} if name == "gis" else {}
-    made = generate(name, devices=devices, chunks=chunks, microbatches=microbatches, **options)
-    return split_backwards(made) if name in ("gis", "uniform") else made
+    return generate(name, devices=devices, chunks=chunks, microbatches=microbatches, **options)
 
 
 SAMPLED = [row for row in table()["offload"] if row[0] in ("gis", "uniform")]

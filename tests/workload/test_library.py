@@ -59,11 +59,11 @@ def test_a_cluster_in_words_is_that_of_a_file():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("h100,nvlink4,ib-400", "is no cluster in words"),
-        ("h900x8,nvlink4,ib-400", "is no cluster in words"),
-        ("h100x8,nvlink4", "is no cluster in words"),
+        ("h100,nvlink4,ib-400", "not a cluster in words"),
+        ("h900x8,nvlink4,ib-400", "no GPU 'h900' in the library"),
+        ("h100x8,nvlink4", "names no card between nodes"),
         ("h100x8,nvlink99,ib-400", "a link of no known name, 'nvlink99'"),
-        ("h100x0,nvlink4,ib-400", "is no cluster in words"),
+        ("h100x0,nvlink4,ib-400", "not a cluster in words"),
         ("h100x8,nvlink4,ib-400x" + "9" * 40, "a link of no known name"),
     ],
 )

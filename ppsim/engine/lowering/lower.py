@@ -21,6 +21,7 @@ from ppsim.errors import InputError
 BESIDE_COPIES = (
     "messages that take a latency: in a queue with sends and receives a copy would hold up the ops behind it"
 )
+TORCH_ORDERS = ("torch", "torch-2.15", "deferred")  # of torch's own programs, which reduce gradients
 ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 NEEDS_MESSAGE = (*FORWARDS, *BACKWARDS)  # the kinds whose input may come by a message
 

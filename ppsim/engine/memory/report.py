@@ -27,7 +27,8 @@ class MemoryReport:
     model: MemoryModel  # the memory model of its stages
     curve: Curve  # each device's memory over time
     peaks: list[Peak]  # each device's peak
-    cap: int | None = None  # the most a device may hold, or None
+    # the most a device may hold: one number, one for each device, or None
+    cap: int | tuple[int, ...] | None = None
 
     @property
     def fullest(self) -> Peak:
@@ -37,8 +38,24 @@ class MemoryReport:
     @property
     def over(self) -> list[Peak]:
         """Peaks of the devices that exceed the cap, the largest first."""
-        over = [peak for peak in self.peaks if self.cap is not None and peak.value > self.cap]
+        over = [peak for peak in self.peaks if peak.value > self.cap_of(peak.device)]
         return sorted(over, key=lambda peak: -peak.value)
+
+    def cap_of(self, device: int) -> float:
+        """The most that a device may hold; infinite without a cap."""
+        if self.cap is None:
+            return float("inf")
+        return self.cap[device] if isinstance(self.cap, tuple) else self.cap
+
+    @property
+    def common_cap(self) -> int | None:
+        """The cap that all devices share; None where they have different ones."""
+        return None if isinstance(self.cap, tuple) else self.cap
+
+    @property
+    def least_spare(self) -> tuple[int, Peak]:
+        """What the device nearest to its cap may still hold, negative above it, and its peak."""
+        return min(((int(self.cap_of(p.device) - p.value), p) for p in self.peaks), key=lambda pair: pair[0])
 
     def label(self, op: int) -> str:
         """Return the op's text form, or words for the time before the first op."""
@@ -55,14 +72,14 @@ class Excess:
     excess: int
 
 
-def report(timeline: Timeline, model: MemoryModel, cap: int | None = None) -> MemoryReport:
+def report(timeline: Timeline, model: MemoryModel, cap: int | tuple[int, ...] | None = None) -> MemoryReport:
     """Compute the curves and peaks of a timeline."""
     return MemoryReport(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
 
 
 def find_excess(report: MemoryReport, peak: Peak) -> Excess:
     """Find when the device of a peak above the cap first exceeds it."""
-    cap = report.cap or 0
+    cap = int(report.cap_of(peak.device))
     time, value = steps(report.curve, peak.device)
     first = float(time[np.argmax(value > cap)])
     return Excess(peak.device, first, op_at(report.timeline, peak.device, first), peak.value - cap)

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from ppsim.base.compiled import load, pays
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import MISSING, NONE, Waits, groups_of, lanes_of, list_waits, once_a_schedule
-from ppsim.core.ops import Stream
+from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import follow_circle
 from ppsim.engine.simple import streams_kernel as kernel
 from ppsim.errors import Deadlock
 
+_TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
@@ -54,7 +55,31 @@ def run_streams(
         start, bound = _run(edges, np.where(edges.message, latency[edges.waits], 0.0), duration, links)
         if (start[group] < 0).any():
             raise Deadlock(*_explain_cycle(schedule, group, waits, start[group] >= 0))
-        yield start[group], bound[group]
+        begin = start[group]
+        _choose_binding(schedule, begin, begin + duration[group], latency, bound)
+        yield begin, bound[group]
+
+
+def _choose_binding(
+    schedule: Schedule,
+    start: Floats,
+    end: Floats,
+    latency: Floats,
+    bound: Indices,
+) -> None:
+    """Choose among ops that set a start together, as the one-lane model does.
+
+    The op before on its lane goes first, then the op that made the input. Ops on all devices, which
+    have a lane on each, keep the op that came first in time.
+    """
+    group, waits = groups_of(schedule), list_waits(schedule)
+    mine = (waits.op == group[waits.op]) & (group[waits.op] != group[waits.need])
+    mine &= ~_TOGETHER[schedule.kind[waits.op]] & (bound[waits.op] != NONE)
+    for chosen in (waits.need == schedule.dependency[waits.op], waits.on_lane):
+        op, need = waits.op[mine & chosen], waits.need[mine & chosen]
+        travels = np.where(waits.message[mine & chosen], latency[op], 0.0)
+        ties = end[need] + travels == start[op]
+        bound[op[ties]] = need[ties]
 
 
 class _Edges(NamedTuple):

@@ -123,7 +123,7 @@ def runtime_warnings(draft: Draft) -> Iterator[Fault]:
     """Find where torch's option ``defer_pp_recv`` would break the order of messages."""
     if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
         return
-    deferred = Draft.from_schedule(lower(draft.schedule(), "deferred").schedule)
+    deferred = Draft.from_schedule(lower(draft.schedule(), "deferred", reduce_grad=True).schedule)
     if fault := next(ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
         text = "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message
         yield Fault("runtime", text, "leave defer_pp_recv off for this schedule", device=fault.device)

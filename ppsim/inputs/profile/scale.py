@@ -14,20 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.source import name_of, read_text
+from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.core.ops import COMPUTE, LETTERS, Kind
 from ppsim.errors import InputError
 
+FACTOR = 100  # bytes of memory that a factor takes while a file is read
+SEPARATORS = ", \n\t\r"
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
 HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for a kind alone"
 SLICE_HINT = "0.7,0.9,1.1,1.3 (one per slice), a file of them, or attention:SHARE, its share of a forward's time"
 
 
-def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1) -> NDArray[np.float64]:
+def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1, replica: int = 0) -> NDArray[np.float64]:
     """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text overrides an earlier one.
 
     Where sequences are cut into slices, which count as microbatches, all slices of a microbatch take its factor; a
-    factor for each slice of every microbatch is taken too.
+    factor for each slice of every microbatch is taken too. A data-parallel ``replica`` draws factors of its own from a
+    distribution; numbers are the same for all.
 
     Raises:
         InputError: a text is none of these, or has another number of factors than there are microbatches.
@@ -36,7 +40,7 @@ def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1) ->
     whole = n_microbatches // n_slices
     for text in texts:
         rows, rest = _rows_of(text)
-        factors = _parse_row(rest, whole, HINT)
+        factors = _parse_row(rest, whole, HINT, replica)
         if len(factors) not in (whole, n_microbatches):
             sliced = f" of {n_slices} slices" if n_slices > 1 else ""
             each = f": {whole}, or {n_microbatches} with one for every slice; --slice-scale for the {n_slices} of each"
@@ -82,6 +86,11 @@ def parse_slice_scale(texts: Sequence[str], n_slices: int, share: float | None =
     return scale
 
 
+def is_drawn(text: str) -> bool:
+    """Whether factors are drawn from a distribution."""
+    return _rows_of(text)[1].partition(":")[0] in DISTRIBUTIONS
+
+
 def names_file(text: str) -> bool:
     """Whether a text names a file of factors: it has neither numbers nor a distribution nor attention's share."""
     return _is_path(_rows_of(text)[1])
@@ -98,29 +107,36 @@ def _rows_of(text: str) -> tuple[list[int], str]:
     return ([LETTERS.index(letter) for letter in named[1]], named[2]) if named else (list(range(len(COMPUTE))), text)
 
 
-def _parse_row(text: str, n: int, hint: str) -> NDArray[np.float64]:
-    """Read factors, or draw n of a distribution."""
+def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.float64]:
+    """Read factors, or draw n of a distribution for a replica."""
     name, _, rest = text.partition(":")
     if name in DISTRIBUTIONS:
-        return _draw(name, rest, n, text)
+        return _draw(name, rest, n, text, replica)
     named = f"'{name_of(text)}'"
     if _is_path(text):
         text = read_text(text, hint)
+        Meter(named, OBJECTS).take(FACTOR * sum(map(text.count, SEPARATORS)))
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
         raise InputError(f"{named} is no list of factors", hint) from None  # never what the file holds
     if not (np.isfinite(factors) & (factors > 0)).all():
+        if np.isfinite(factors).all() and (factors == 0).any():
+            raise InputError(
+                "a factor must be more than zero: every microbatch and slice runs on every device",
+                "a small factor such as 0.01 for one that takes hardly any time, or a smaller --mb for one left out",
+            )
         raise InputError("a factor must be more than zero and finite", hint)
     return factors
 
 
-def _draw(name: str, rest: str, n: int, text: str) -> NDArray[np.float64]:
+def _draw(name: str, rest: str, n: int, text: str, replica: int) -> NDArray[np.float64]:
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)(?::([0-9]{1,9}))?", rest)
     spread = float(match[1]) if match else -1.0
     if match is None or not 0 <= spread < 1:
         raise InputError(f"'{text[:40]}' is no distribution of factors", f"{name}:SPREAD:SEED with a spread below 1")
-    rng = np.random.default_rng(int(match[2] or 0))
+    seed = int(match[2] or 0)
+    rng = np.random.default_rng((seed, replica) if replica else seed)
     if name == "uniform":
         return rng.uniform(1 - spread, 1 + spread, n)
     if name == "normal":

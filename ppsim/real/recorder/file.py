@@ -21,6 +21,7 @@ from ppsim.version import VERSION
 
 SCHEMA = "ppsim.ops/1"
 PAIRED = {("F", "B"), ("F", "I"), ("B", "F"), ("I", "F")}
+MOST_OPS = 1 << 17  # of a step, where microbatches tell when it ends
 NONE = -1
 _RECORDINGS = count()  # of this process
 
@@ -56,7 +57,7 @@ class OpsFile:
     """The file of this process; its header is made with the first ops, when it is known which device they ran on."""
 
     def __init__(self, path: Any, process: Process) -> None:
-        self.process, self.writer = process, Writer(Path(os.fspath(path)))
+        self.process, self.writer = process, Writer(Path(os.path.abspath(os.fsdecode(path))))
         self._zero = time.monotonic_ns()
         self._epoch = _epoch(self._zero)
         self._name = ""
@@ -74,11 +75,17 @@ class OpsFile:
         self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write ops that have run (OSError: they cannot be written)."""
+        """Write ops that have run.
+
+        Raises:
+            OSError: they cannot be written.
+            ValueError: too many ops in a step that nothing ends.
+        """
         if not rows:
             return
+        lines = "".join(self._lines(rows))
         header = "" if self.begun else self._begin()
-        self.writer.append(self._name, (header + "".join(self._lines(rows))).encode())
+        self.writer.append(self._name, (header + lines).encode())
 
     def close(self) -> None:
         """End the file (OSError: it could not be written whole)."""
@@ -96,10 +103,11 @@ class OpsFile:
             "epoch": self._epoch / 1e9,
             "host": platform.node(),
             **{name: value for name, value in told.items() if value not in (None, "", NONE)},
-            **({"torch": torch.__version__} if torch else {}),
+            **({"torch": str(torch.__version__)} if torch else {}),
         }
+        line = json.dumps(header, allow_nan=False) + "\n"
         self._name = f"rank{rank}" if rank >= 0 else f"replica{replica}.device{device}"
-        return json.dumps(header) + "\n"
+        return line
 
     def _lines(self, rows: Sequence[Row]) -> Iterator[str]:
         """Write each op as a line; ops of one device that run at once are a pair, and share their times."""
@@ -113,6 +121,8 @@ class OpsFile:
             elif microbatch >= 0:
                 iteration = self._seen[kind, stage, microbatch]
                 self._seen[kind, stage, microbatch] += 1
+                if len(self._seen) > MOST_OPS:
+                    raise ValueError(f"{MOST_OPS:,} ops, none of them twice: microbatches count from 0 in each step")
             cells = f'"iteration": {iteration}, "stage": {stage}, "kind": {names[kind]}, "microbatch": {microbatch}'
             times = f'"start": {(start - zero) / 1e6:.6f}, "end": {(end - zero) / 1e6:.6f}'
             reached = "" if posted is None else f', "posted": {(ns(posted) - zero) / 1e6:.6f}'

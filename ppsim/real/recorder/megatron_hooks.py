@@ -11,23 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ppsim.real.recorder.guard import observed
 from ppsim.real.recorder.notes import Notes
+from ppsim.real.recorder.torch_hooks import replaced
 
 
 @contextmanager
 def hook(recorder: Notes, schedules: Any) -> Iterator[None]:
-    """Note every op of Megatron's pipelines while the block lasts."""
-    forward, backward = schedules.forward_step, schedules.backward_step
+    """Note every op of Megatron's pipelines while the block lasts (TypeError: this version has other functions)."""
     hooks = _Hooks(recorder)
-    schedules.forward_step, schedules.backward_step = hooks.forward(forward), hooks.backward(backward)
-    try:
-        yield
-    finally:
-        schedules.forward_step, schedules.backward_step = forward, backward
+    with replaced(schedules, "forward_step", hooks.forward), replaced(schedules, "backward_step", hooks.backward):
+        try:
+            yield
+        finally:
+            hooks.outputs.clear()
 
 
 class _Hooks:
-    """The wrappers, and the forwards whose backward has not run."""
+    """What is noted before and after each call, and the forwards whose backward has not run."""
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder = recorder
@@ -37,53 +38,45 @@ class _Hooks:
     def forward(self, original: Any) -> Any:
         """Note a forward; a new step begins where all microbatches of a chunk have run. Evaluation is none."""
 
-        def begin(microbatches: int, chunk: int | None) -> tuple[int, int, int, Any] | None:
+        def before(
+            function: Any, data: Any, model: Any, microbatches: int, *_: Any, vp_stage: int | None = None, **__: Any
+        ) -> tuple[int, int, int, Any] | None:
             import torch
 
             if not torch.is_grad_enabled() or not self._first_of_its_device():
                 return None
-            stage, held = self._place(chunk)
-            step, microbatch = divmod(self.ran[held], microbatches)
+            stage, chunk = self._place(vp_stage)
+            step, microbatch = divmod(self.ran[chunk], microbatches)
             if step > self.recorder.step >= 0:
+                self.outputs.clear()
                 self.recorder.end_step()
             if step > self.recorder.step:
                 self.recorder.begin_step()
-            return stage, held, microbatch, self.recorder.mark()
+            return stage, chunk, microbatch, self.recorder.mark()
 
-        def note(begun: tuple[int, int, int, Any], result: Any) -> None:
-            stage, held, microbatch, start = begun
-            self.recorder.note("F", stage, microbatch, start, self.recorder.mark())
-            self.ran[held] += 1
-            output = _tensor(result[0] if isinstance(result, tuple) else result)
-            self.outputs[id(output)] = output, stage, microbatch
+        def after(begun: tuple[int, int, int, Any], result: Any) -> None:
+            end = self.recorder.mark()
+            stage, chunk, microbatch, start = begun
+            self.recorder.note("F", stage, microbatch, start, end)
+            self.ran[chunk] += 1
+            if self.recorder.running:
+                output = _tensor(result[0] if isinstance(result, tuple) else result)
+                self.outputs[id(output)] = output, stage, microbatch
 
-        def forward_step(function: Any, data: Any, model: Any, microbatches: int, *given: Any, **named: Any) -> Any:
-            running = self.recorder.running
-            begun = self.recorder.safely(begin, microbatches, named.get("vp_stage")) if running else None
-            result = original(function, data, model, microbatches, *given, **named)
-            if begun and self.recorder.running:
-                self.recorder.safely(note, begun, result)
-            elif not self.recorder.running:
-                self.outputs.clear()
-            return result
-
-        return forward_step
+        return observed(self.recorder, original, before, after)
 
     def backward(self, original: Any) -> Any:
         """Note the backward of a forward that was noted."""
 
-        def backward_step(inputs: Any, outputs: Any, *given: Any, **named: Any) -> Any:
-            found = self.recorder.safely(self._forward_of, outputs)
-            start = self.recorder.mark() if found else None
-            result = original(inputs, outputs, *given, **named)
-            if found:
-                self.recorder.note("B", found[1], found[2], start, self.recorder.mark())
-            return result
+        def before(inputs: Any, outputs: Any, *_: Any, **__: Any) -> tuple[int, int, Any] | None:
+            found = self.outputs.pop(id(_tensor(outputs)), None)
+            return (*found[1:], self.recorder.mark()) if found else None
 
-        return backward_step
+        def after(begun: tuple[int, int, Any], result: Any) -> None:
+            stage, microbatch, start = begun
+            self.recorder.note("B", stage, microbatch, start, self.recorder.mark())
 
-    def _forward_of(self, outputs: Any) -> tuple[Any, int, int] | None:
-        return self.outputs.pop(id(_tensor(outputs)), None)
+        return observed(self.recorder, original, before, after)
 
     def _place(self, chunk: int | None) -> tuple[int, int]:
         """The stage of the model that runs, and its chunk of the device."""

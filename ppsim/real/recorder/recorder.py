@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
+from operator import index
 from types import TracebackType
 from typing import Any, Self
 
+from ppsim.base.text import quote
 from ppsim.real.recorder.file import OpsFile, Process
-from ppsim.real.recorder.notes import NONE, WAIT_S, Notes, describe, warn
+from ppsim.real.recorder.guard import describe, is_of_the_program, warn
+from ppsim.real.recorder.notes import NONE, WAIT_S, Notes
 
 CLOCKS = ("auto", "cpu", "cuda")
 
@@ -44,16 +48,27 @@ class Recorder(Notes):
         self._hooks = ExitStack()
 
     def __enter__(self) -> Self:
-        if fault := self._fault():
-            warn(f"ppsim.record records nothing, and the program goes on: {fault}")
-            return self
         try:
+            self._check()
             self.begin(OpsFile(self._path, self.process))
         except Exception as error:
-            warn(f"ppsim.record records nothing, and the program goes on: {describe(error)}")
+            if is_of_the_program(error):
+                raise
+            reason = str(error) if isinstance(error, _CannotRecord) else describe(error)
+            warn(f"ppsim.record records nothing, and the program goes on: {reason}")
             return self
         Recorder.active = self
-        self.safely(self._hook)
+        try:
+            self._hook()
+        except Exception as error:
+            self._hooks.close()
+            if is_of_the_program(error):
+                self.end(0.0)
+                raise
+            self.warn_once(f"ppsim.record records marked ops alone, and no pipeline of torch's: {describe(error)}")
+        except BaseException:
+            self.end(0.0)
+            raise
         return self
 
     def __exit__(
@@ -71,18 +86,18 @@ class Recorder(Notes):
             self.safely(self._hooks.close)
         super().end(wait_s)
 
-    def _fault(self) -> str:
-        """Say why nothing can be recorded; empty where it can."""
-        if self._clock not in CLOCKS:
-            return f"not a clock: {self._clock!r}; expected one of {', '.join(CLOCKS)}"
-        if self._steps is not None and not (isinstance(self._steps, int) and self._steps >= 1):
-            return f"not a number of steps: {self._steps!r}; expected 1 or more, or None for all"
-        for name, rank in (("device", self.process.device), ("replica", self.process.replica)):
-            if rank is not None and not (isinstance(rank, int) and rank >= 0):
-                return f"not a {name}: {rank!r}; expected 0 or more, or None"
-        if self._clock == "cuda" and "torch" not in sys.modules:
-            return "a GPU's clock needs torch, and this process has not imported it"
-        return "this process is being recorded already" if Recorder.active else ""
+    def _check(self) -> None:
+        """Refuse what cannot be recorded (_CannotRecord)."""
+        if not (isinstance(self._wanted, str) and self._wanted in CLOCKS):
+            raise _CannotRecord(f"not a clock: {_named(self._wanted)}; expected one of {', '.join(CLOCKS)}")
+        process = self.process
+        self._steps = _whole("number of steps", self._steps, 1, "or None for all")
+        process.device = _whole("device", process.device, 0, "or None")
+        process.replica = _whole("replica", process.replica, 0, "or None")
+        if self._wanted == "cuda" and "torch" not in sys.modules:
+            raise _CannotRecord("a GPU's clock needs torch, and this process has not imported it")
+        if Recorder.active:
+            raise _CannotRecord("this process is being recorded already")
 
     def _hook(self) -> None:
         """Put hooks on the runtimes of pipelines that this process can have."""
@@ -95,6 +110,39 @@ class Recorder(Notes):
             from ppsim.real.recorder.megatron_hooks import hook as hook_megatron
 
             self._hooks.enter_context(hook_megatron(self, megatron))
+
+
+class _CannotRecord(Exception):
+    """Why a recording cannot begin, in words for the user."""
+
+
+def _whole(what: str, value: Any, least: int, otherwise: str) -> int | None:
+    """Return a whole number of any type as Python's; None stays."""
+    try:
+        number = None if value is None else index(value)
+    except Exception:
+        number = least - 1
+    if number is not None and number < least:
+        raise _CannotRecord(f"not a {what}: {_named(value)}; expected {least} or more, {otherwise}")
+    return number
+
+
+def _named(value: Any) -> str:
+    try:
+        return quote(value)
+    except Exception:  # a value that cannot be written
+        return f"a {type(value).__name__}"
+
+
+def _forget() -> None:
+    """Leave the recording to the process that this one was forked from."""
+    if Recorder.active:
+        Recorder.active.abandon()
+        Recorder.active = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class Op:
@@ -113,17 +161,26 @@ class Op:
 
     def __init__(self, kind: str, stage: int = NONE, microbatch: int = NONE) -> None:
         self.kind, self.stage, self.microbatch = kind, stage, microbatch
+        self._recorder: Recorder | None = None
 
     def __enter__(self) -> Self:
-        self._recorder = Recorder.active
-        if self._recorder:
-            self._start = self._recorder.mark()
+        self._recorder = recorder = Recorder.active
+        if recorder:
+            recorder.open.append(None)
+            self._start = recorder.mark()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recorder = self._recorder
-        if recorder and recorder is Recorder.active and kind is None:
-            recorder.note(self.kind, self.stage, self.microbatch, self._start, recorder.mark())
-            recorder.write_due()
+        if recorder is None:
+            return
+        try:
+            end = recorder.mark() if kind is None else None
+            recorder.open.pop()
+            if recorder is Recorder.active:
+                recorder.note(self.kind, self.stage, self.microbatch, self._start, end)
+                recorder.write_due()
+        except Exception as fault:
+            recorder.give_up(fault)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import getattr_static
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
+from ppsim.real.recorder.guard import observed
 from ppsim.real.recorder.notes import Notes
 
 Key = tuple[str, int, int]
@@ -18,7 +21,7 @@ FSDP = {"UNSHARD", "RESHARD"}
 
 @contextmanager
 def hook(recorder: Notes) -> Iterator[None]:
-    """Note every op of torch's pipelines while the block lasts."""
+    """Note every op of torch's pipelines while the block lasts (TypeError: this torch computes them otherwise)."""
     try:
         from torch.distributed.pipelining import schedules, stage
     except ImportError:  # a torch without it
@@ -26,210 +29,206 @@ def hook(recorder: Notes) -> Iterator[None]:
         return
     with ExitStack() as changed:
 
-        def put(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-            original = getattr(owner, name, None)
-            if original is not None:
-                setattr(owner, name, made(original))
-                changed.callback(setattr, owner, name, original)
+        def put(owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False) -> None:
+            changed.enter_context(replaced(owner, name, made, optional))
 
         base, hooks = stage._PipelineStageBase, _Hooks(recorder)
-        put(base, "forward_one_chunk", lambda f: hooks.computed(f, lambda *_, **__: "F"))
+        changed.callback(hooks.forget)
+        put(base, "forward_one_chunk", lambda f: hooks.computed(f, _forward_kind))
         put(base, "backward_one_chunk", lambda f: hooks.computed(f, _backward_kind))
-        put(base, "backward_weight_one_chunk", lambda f: hooks.computed(f, lambda *_, **__: "W"))
-        put(base, "perform_reduce_grad", hooks.reduced)
+        put(base, "backward_weight_one_chunk", lambda f: hooks.computed(f, _weight_kind))
+        put(base, "perform_reduce_grad", hooks.reduced, optional=True)
         for name, kind in (
             ("fwd_send", "SEND_F"),
             ("fwd_recv", "RECV_F"),
             ("bwd_send", "SEND_B"),
             ("bwd_recv", "RECV_B"),
         ):
-            put(base, f"get_{name}_ops", hooks.made(kind))
-        put(schedules, "_batch_p2p", hooks.posted)
-        put(schedules, "_wait_batch_p2p", hooks.waited)
-        put(schedules, "record_function", hooks.sharded)
-        put(schedules._PipelineSchedule, "_maybe_compute_loss", hooks.lost)
+            put(base, f"get_{name}_ops", hooks.made(kind), optional=True)
+        put(schedules, "_batch_p2p", hooks.posted, optional=True)
+        put(schedules, "_wait_batch_p2p", hooks.waited, optional=True)
+        put(schedules, "record_function", hooks.sharded, optional=True)
+        put(schedules._PipelineSchedule, "_maybe_compute_loss", hooks.lost, optional=True)
         for owner in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
             put(owner, "step", hooks.stepped)
         yield
 
 
-def _backward_kind(full_backward: bool = True, **_: Any) -> str:
+@contextmanager
+def replaced(owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False) -> Iterator[None]:
+    """Replace a function of a module, or a method that takes its object first, by one made of it.
+
+    What somebody else has put there meanwhile stays there.
+
+    Raises:
+        TypeError: the owner has none of this name, and must have one, or it is called otherwise.
+    """
+    found = getattr_static(owner, name, None)
+    if found is None and optional:
+        yield
+        return
+    if not (callable(found) if isinstance(owner, ModuleType) else isinstance(found, FunctionType)):
+        raise TypeError(f"{owner.__name__} has no function {name}")
+    ours, inherited = made(found), name not in vars(owner)
+    setattr(owner, name, ours)
+    try:
+        yield
+    finally:
+        if vars(owner).get(name) is ours:
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, found)
+
+
+def _forward_kind(*_: Any, **__: Any) -> str:
+    return "F"
+
+
+def _backward_kind(loss: Any = None, full_backward: bool = True, *_: Any, **__: Any) -> str:
     return "B" if full_backward else "I"
 
 
-class _Hooks:
-    """The wrappers, and what they know of messages on their way.
+def _weight_kind(*_: Any, **__: Any) -> str:
+    return "W"
 
-    A wrapper calls the original once, with what it was given, and passes on what that returns or raises; what it notes
-    before and after is done safely.
-    """
+
+class _Hooks:
+    """What is noted before and after each call of torch's, and what is known of messages on their way."""
 
     def __init__(self, recorder: Notes) -> None:
-        self.recorder, self.safely, self.mark = recorder, recorder.safely, recorder.mark
+        self.recorder, self.mark = recorder, recorder.mark
         self.messages: dict[int, tuple[Any, Key]] = {}  # by the id of the op to post
         self.pending: dict[int, tuple[Any, list[Key], Any]] = {}  # by the id of the work to wait for
         self.reached: dict[Key, Any] = {}
         self.in_step = False
 
-    @property
-    def counts(self) -> bool:
-        """Whether ops are noted: within a training step, while the recording lasts."""
-        return self.in_step and self.recorder.running
+    def forget(self) -> None:
+        """End a step: let go of all messages."""
+        self.in_step = False
+        self.messages.clear()
+        self.pending.clear()
+        self.reached.clear()
 
     def computed(self, original: Any, kind_of: Callable[..., str]) -> Any:
         """Note the call of a stage that computes a microbatch."""
 
-        def note(stage: Any, microbatch: int, start: Any, named: dict[str, Any]) -> None:
-            kind, end = kind_of(**named), self.mark()
+        def before(stage: Any, microbatch: int, *given: Any, **named: Any) -> tuple[str, int, int, Any] | None:
+            if not self.in_step:
+                return None
+            return kind_of(*given, **named), stage.stage_index, microbatch, self.mark()
+
+        def after(begun: tuple[str, int, int, Any], result: Any) -> None:
+            end = self.mark()
+            kind, stage, microbatch, start = begun
             wanted = "RECV_F" if kind == "F" else "RECV_B"
-            posted = start if kind == "W" else self.reached.pop((wanted, stage.stage_index, microbatch), start)
-            self.recorder.note(kind, stage.stage_index, microbatch, start, end, posted)
+            posted = start if kind == "W" else self.reached.pop((wanted, stage, microbatch), start)
+            self.recorder.note(kind, stage, microbatch, start, end, posted)
 
-        def compute(stage: Any, microbatch: int, *given: Any, **named: Any) -> Any:
-            start = self.mark()
-            result = original(stage, microbatch, *given, **named)
-            if self.counts:
-                self.safely(note, stage, microbatch, start, named)
-            return result
-
-        return compute
+        return observed(self.recorder, original, before, after)
 
     def lost(self, original: Any) -> Any:
         """Let the forward of the last stage end with its loss."""
 
-        def note(stage: Any) -> None:
-            rows = self.recorder.rows
-            if stage.is_last and rows and rows[-1].kind == "F" and rows[-1].stage == stage.stage_index:
-                rows[-1] = rows[-1]._replace(end=self.mark())
+        def before(schedule: Any, stage: Any, *_: Any, **__: Any) -> int | None:
+            return stage.stage_index if self.in_step and stage.is_last else None
 
-        def compute_loss(schedule: Any, stage: Any, *given: Any, **named: Any) -> Any:
-            result = original(schedule, stage, *given, **named)
-            if self.counts:
-                self.safely(note, stage)
-            return result
+        def after(stage: int, result: Any) -> None:
+            rows, end = self.recorder.rows, self.mark()
+            if end is not None and rows and rows[-1].kind == "F" and rows[-1].stage == stage:
+                rows[-1] = rows[-1]._replace(end=end)
 
-        return compute_loss
+        return observed(self.recorder, original, before, after)
 
     def reduced(self, original: Any) -> Any:
         """Note the reduction of a stage's gradients."""
 
-        def note(stage: Any, start: Any) -> None:
-            self.recorder.note("REDUCE_GRAD", stage.stage_index, -1, start, self.mark())
+        def before(stage: Any, *_: Any, **__: Any) -> tuple[int, Any] | None:
+            return (stage.stage_index, self.mark()) if self.in_step else None
 
-        def reduce_grad(stage: Any, *given: Any, **named: Any) -> Any:
-            start = self.mark()
-            result = original(stage, *given, **named)
-            if self.counts:
-                self.safely(note, stage, start)
-            return result
+        def after(begun: tuple[int, Any], result: Any) -> None:
+            self.recorder.note("REDUCE_GRAD", begun[0], -1, begun[1], self.mark())
 
-        return reduce_grad
+        return observed(self.recorder, original, before, after)
 
     def made(self, kind: str) -> Callable[[Any], Any]:
         """Remember which messages are about to be posted."""
 
-        def remember(stage: Any, microbatch: int, ops: Any) -> None:
-            key = kind, stage.stage_index, microbatch
-            for op in ops:
+        def before(stage: Any, microbatch: int, *_: Any, **__: Any) -> Key | None:
+            return (kind, stage.stage_index, microbatch) if self.in_step else None
+
+        def after(key: Key, ops: Any) -> None:
+            for op in _listed(ops):
                 self.messages[id(op)] = op, key
 
-        def wrap(original: Any) -> Any:
-            def get_ops(stage: Any, microbatch: int, *given: Any, **named: Any) -> Any:
-                ops = original(stage, microbatch, *given, **named)
-                if self.counts:
-                    self.safely(remember, stage, microbatch, ops)
-                return ops
-
-            return get_ops
-
-        return wrap
+        return lambda original: observed(self.recorder, original, before, after)
 
     def posted(self, original: Any) -> Any:
         """Note sends as they are posted, and remember receives until they are waited for."""
 
-        def keys_of(ops: Any) -> set[Key]:
-            return {found[1] for op in ops if (found := self.messages.pop(id(op), None))}
+        def before(ops: Any, *_: Any, **__: Any) -> tuple[set[Key], Any] | None:
+            if not self.messages:
+                return None
+            keys = {found[1] for op in _listed(ops) if (found := self.messages.pop(id(op), None))}
+            return (keys, self.mark()) if keys else None
 
-        def note(works: Any, keys: set[Key], start: Any) -> None:
+        def after(begun: tuple[set[Key], Any], works: Any) -> None:
+            keys, start = begun
             for key in keys:
                 if key[0][0] != "R":
                     self.recorder.note(*key, start, start)
             if receives := [key for key in keys if key[0][0] == "R"]:
                 self.pending[id(works)] = works, receives, start
 
-        def batch_p2p(ops: Any, *given: Any, **named: Any) -> Any:
-            keys = self.safely(keys_of, ops) if self.messages else None
-            start = self.mark() if keys else None
-            works = original(ops, *given, **named)
-            if keys:
-                self.safely(note, works, keys, start)
-            return works
-
-        return batch_p2p
+        return observed(self.recorder, original, before, after)
 
     def waited(self, original: Any) -> Any:
         """Note receives when they have arrived."""
 
-        def note(found: tuple[Any, list[Key], Any], begin: Any) -> None:
-            end = self.mark()
-            for key in found[1]:
-                self.recorder.note(*key, found[2], end)
-                self.reached[key] = begin
-
-        def wait_batch_p2p(works: Any, *given: Any, **named: Any) -> Any:
+        def before(works: Any, *_: Any, **__: Any) -> tuple[list[Key], Any, Any] | None:
             found = self.pending.pop(id(works), None)
-            begin = self.mark() if found else None
-            result = original(works, *given, **named)
-            if found:
-                self.safely(note, found, begin)
-            return result
+            return (*found[1:], self.mark()) if found else None
 
-        return wait_batch_p2p
+        def after(begun: tuple[list[Key], Any, Any], result: Any) -> None:
+            keys, posted, reached = begun
+            end = self.mark()
+            for key in keys:
+                self.recorder.note(*key, posted, end)
+                self.reached[key] = reached
+
+        return observed(self.recorder, original, before, after)
 
     def sharded(self, original: Any) -> Any:
         """Note the gathers and releases of FSDP that torch's runtime names ``PP:0UNSHARD``."""
 
-        def is_step(name: Any) -> bool:
-            return isinstance(name, str) and name[-7:] in FSDP and name[3:-7].isdecimal()
+        def spanned(span: Any, name: Any = "", *_: Any, **__: Any) -> Any:
+            named = isinstance(name, str) and name[-7:] in FSDP and name[3:-7].isdecimal()
+            return _Span(span, self.recorder, name[-7:], int(name[3:-7])) if named else None
 
-        @contextmanager
-        def noted(name: str, span: Any) -> Iterator[Any]:
-            start = self.mark()
-            with span as value:
-                yield value
-            self.recorder.note(name[-7:], int(name[3:-7]), -1, start, self.mark())
-
-        def record_function(name: Any, *given: Any, **named: Any) -> Any:
-            span = original(name, *given, **named)
-            return noted(name, span) if self.counts and is_step(name) else span
+        def record_function(*given: Any, **named: Any) -> Any:
+            span = original(*given, **named)
+            if not (self.in_step and self.recorder.running):
+                return span
+            return self.recorder.safely(spanned, span, *given, **named) or span
 
         return record_function
 
     def stepped(self, original: Any) -> Any:
         """Count training steps; ``eval`` of a schedule that trains makes none."""
 
-        def begin(schedule: Any) -> bool:
-            if not (schedule._has_backward or schedule._loss_fn is None):
-                return False
+        def before(schedule: Any, *_: Any, **__: Any) -> bool | None:
+            if self.in_step or not (schedule._has_backward or schedule._loss_fn is None):
+                return None
             self._introduce(schedule)
             self.recorder.begin_step()
+            self.in_step = True
             return True
 
-        def step(schedule: Any, *given: Any, **named: Any) -> Any:
-            if self.in_step or not self.recorder.running or not self.safely(begin, schedule):
-                return original(schedule, *given, **named)
-            self.in_step = True
-            try:
-                result = original(schedule, *given, **named)
-            finally:
-                self.in_step = False
-                self.messages.clear()
-                self.pending.clear()
-                self.reached.clear()
-            self.safely(self.recorder.end_step)
-            return result
+        def after(begun: bool, result: Any) -> None:
+            self.forget()
+            self.recorder.end_step()
 
-        return step
+        return observed(self.recorder, original, before, after, self.forget)
 
     def _introduce(self, schedule: Any) -> None:
         """Tell which device this is, once."""
@@ -250,3 +249,33 @@ def replica_of(ranks: list[int]) -> int:
     """Return the number of the pipeline with these global ranks in a regular mesh, counted by first ranks."""
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return ranks[0] // (stride * len(ranks)) * stride + ranks[0] % stride
+
+
+class _Span:
+    """A block of torch's profiler, noted as an op where it ends without an error."""
+
+    def __init__(self, span: Any, recorder: Notes, kind: str, stage: int) -> None:
+        self._span, self._recorder, self._op = span, recorder, (kind, stage, -1)
+
+    def __enter__(self) -> Any:
+        self._start = self._recorder.mark()
+        return self._span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any:
+        caught = self._span.__exit__(kind, error, trace)
+        if kind is None:
+            self._recorder.safely(self._note)
+        return caught
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._span, name)
+
+    def _note(self) -> None:
+        self._recorder.note(*self._op, self._start, self._recorder.mark())
+
+
+def _listed(ops: Any) -> Any:
+    """Return the ops of a list; none of an iterator, which would be used up."""
+    return ops if isinstance(ops, list | tuple) else ()

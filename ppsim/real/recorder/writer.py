@@ -1,19 +1,28 @@
 """The thread that writes a recording, so that a slow or lost disk never holds up what is recorded.
 
-It only ever writes a file that it has made itself, and takes back what it could not write whole.
+It only ever writes a file that it has made itself, whole rows only. Between two writes it holds no file open: a program
+that closes descriptors by number closes none of ours, and we close none of its own. Each write opens the file again,
+which must be the one that was made, with the size that it was left with.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
 SUFFIX = ".ops.jsonl"
 MOST_WAITING = 64 << 20  # bytes that wait to be written before the recording is given up
 MOST_NAMES = 1000  # recordings of one process that a folder may hold
+STANDARD = 2  # the last descriptor of a standard stream
 CLOSE_S = 10.0  # how long the end of a recording may take to write
+APPEND = os.O_WRONLY | os.O_APPEND
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
+    APPEND |= getattr(os, _flag, 0)
 
 
 class Writer:
@@ -32,6 +41,8 @@ class Writer:
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self.waiting, self._lock = 0, threading.Lock()
         self._thread: threading.Thread | None = None
+        self._made: tuple[int, int] = (0, 0)  # device and inode of the file
+        self._size = 0
 
     def append(self, name: str, data: bytes) -> None:
         """Write data after what was appended before; the first call gives the file its name, without a suffix.
@@ -48,8 +59,7 @@ class Writer:
         self._queue.put(data)
         if self._thread is None:
             self._name = name
-            self._thread = threading.Thread(target=self._write_all, name="ppsim.record", daemon=True)
-            self._thread.start()
+            self._start()
 
     def close(self) -> None:
         """Write what waits, and end the file.
@@ -60,48 +70,117 @@ class Writer:
         if self._thread is None:
             return
         self._queue.put(None)
-        self._thread.join(CLOSE_S)
+        if self._thread.ident is None:  # it could not be started
+            self._write_all()
+        else:
+            self._thread.join(CLOSE_S)
         if self._thread.is_alive() and self.failure is None:
             self.failure = TimeoutError(f"'{self._folder}' took no data for {CLOSE_S:g} s")
         if self.failure:
             raise self.failure
 
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._write_quietly, name="ppsim.record", daemon=True)
+        # Without a thread (there are too many, or Python is ending) all is written when the recording ends.
+        with suppress(RuntimeError):
+            self._thread.start()
+
+    def _write_quietly(self) -> None:
+        """Write with all signals left to the program's threads."""
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self._write_all()
+
     def _write_all(self) -> None:
         try:
-            file, self.path = self._create()
-            try:
-                self._append_to(file, os.fstat(file))
-            finally:
-                os.close(file)
+            while (data := self._queue.get()) is not None:
+                file = self._create() if self.path is None else self._open_again(self.path)
+                try:
+                    self._write(file, data)
+                finally:
+                    os.close(file)
+                with self._lock:
+                    self.waiting -= len(data)
         except Exception as error:
             self.failure = error
+            self._remove_empty()
 
-    def _create(self) -> tuple[int, Path]:
+    def _create(self) -> int:
         """Make a file that nobody else has: an earlier recording, a link or a pipe of its name stays as it is."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         for number in range(1, MOST_NAMES + 1):
             path = self._folder / f"{self._name}{'' if number == 1 else f'-{number}'}{SUFFIX}"
             try:
-                return os.open(path, flags, 0o644), path
+                file = _open(path, APPEND | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 continue
+            self._made, self.path = _identity(file)[:2], path
+            return file
         raise OSError(f"'{self._folder}' holds {MOST_NAMES} recordings of this process already")
 
-    def _append_to(self, file: int, made: os.stat_result) -> None:
-        """Write all that comes, whole rows only."""
-        whole = 0
-        while (data := self._queue.get()) is not None:
-            now = os.fstat(file)
-            if (now.st_dev, now.st_ino) != (made.st_dev, made.st_ino):
-                raise OSError(f"'{self.path}' was closed by the program that is recorded")
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(file, rest) :]
-            except OSError:
-                os.ftruncate(file, whole)
-                raise
-            whole += len(data)
-            with self._lock:
-                self.waiting -= len(data)
+    def _open_again(self, path: Path) -> int:
+        """Open the file that was made (OSError: it is gone, or somebody else has changed it)."""
+        file = _open(path, APPEND)
+        if _identity(file) != (*self._made, self._size):
+            os.close(file)
+            raise OSError(errno.ESTALE, "it was changed by something else", str(path))
+        return file
+
+    def _write(self, file: int, data: bytes) -> None:
+        """Append rows; those that do not fit are taken back, so that the last one is whole."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[_write_once(file, rest) :]
+        except OSError:
+            whole = data.rfind(b"\n", 0, len(data) - len(rest)) + 1
+            whole = 0 if data.find(b"\n") + 1 == whole and not self._size else whole  # a header without rows
+            self._size += whole
+            os.ftruncate(file, self._size)
+            raise
+        self._size += len(data)
+
+    def _remove_empty(self) -> None:
+        """Leave no file without a row."""
+        with suppress(OSError):
+            if self.path is not None and not self._size:
+                found = os.lstat(self.path)
+                if (found.st_dev, found.st_ino, found.st_size) == (*self._made, 0):
+                    os.unlink(self.path)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open a file, with no number of a standard stream: what is printed while that is closed is none of its rows."""
+    file = os.open(path, flags, 0o644)
+    if file > STANDARD or not hasattr(os, "O_CLOEXEC"):
+        return file
+    import fcntl
+
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)
+    finally:
+        os.close(file)
+
+
+def _identity(file: int) -> tuple[int, int, int]:
+    """Return device, inode and size of an open file; it is closed where that fails."""
+    try:
+        found = os.fstat(file)
+    except OSError:
+        os.close(file)
+        raise
+    return found.st_dev, found.st_ino, found.st_size
+
+
+def _write_once(file: int, data: memoryview) -> int:
+    """Write some of the data; past the limit of a file's size an error, whatever the program does on its signal."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return os.write(file, data)
+    limit = {signal.SIGXFSZ}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, limit)
+    try:
+        return os.write(file, data)
+    finally:
+        if limit & signal.sigpending():
+            signal.sigwait(limit)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,6 +12,8 @@ import numpy as np
 
 from ppsim.base.source import name_of, read_bytes, read_text
 from ppsim.base.text import shorten
+from ppsim.base.unpack.limits import FILES, Meter
+from ppsim.base.unpack.texts import decode_text
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
@@ -25,6 +27,9 @@ HINT = (
     "a folder or files: a table of ops (CSV, JSON lines, Parquet), Primus' pp_rank_N.json, Kineto traces one per "
     "process, or a file that --record wrote"
 )
+
+
+_OBJECT = re.compile(rb"[\xef\xbb\xbf \r\n\t]*+\{")
 
 
 def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
@@ -83,7 +88,7 @@ def shows_run(path: str) -> bool:
         raw = read_bytes(path)
         if table.matches(raw):
             return True
-        text = raw.decode("utf-8-sig") if raw.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{") else ""
+        text = decode_text(raw, "") if _OBJECT.match(raw) else ""
     except (InputError, UnicodeDecodeError):
         return False
     return kineto.is_profile(text) or any(matches(text) for matches in FORMATS.values())
@@ -102,10 +107,15 @@ def _split_name(path: str) -> tuple[str, str]:
 
 def read_files(paths: Sequence[str]) -> dict[str, bytes]:
     """Read all files; the files of a folder in the order of their numbers: rank2 before rank10."""
-    files = dict[str, bytes]()
+    files, meter = dict[str, bytes](), Meter("the whole of these files", FILES)
+
+    def take(path: str) -> None:
+        files[path] = read_bytes(path)
+        meter.take(len(files[path]))
+
     for path in paths:
         if not Path(path).is_dir():
-            files[path] = read_bytes(path)
+            take(path)
             continue
         try:
             found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(SUFFIXES)]
@@ -113,14 +123,15 @@ def read_files(paths: Sequence[str]) -> dict[str, bytes]:
             raise InputError(f"cannot read '{name_of(path)}': {error.strerror}", "check the path") from error
         if not found:
             raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", HINT)
-        files |= {each: read_bytes(each) for each in found}
+        for each in found:
+            take(each)
     return {path: files[path] for path in sorted(files, key=_numbers)}
 
 
 def decode(path: str, data: bytes) -> str:
     """Decode a file's content as UTF-8 text."""
     try:
-        return data.decode("utf-8-sig")
+        return decode_text(data, f"'{name_of(path)}'")
     except UnicodeDecodeError:
         raise InputError(f"'{name_of(path)}' is not a text file", HINT) from None
 

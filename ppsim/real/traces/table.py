@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.source import name_of
 from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.limits import Meter
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
@@ -94,7 +95,8 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         InputError: a file is no table, a column is missing, or a value is none of its column's.
         MissingDependency: Parquet without pyarrow.
     """
-    read = [read_file(path, data) for path, data in files.items()]
+    meter = Meter(f"'{source}'")
+    read = [read_file(path, data, meter) for path, data in files.items()]
     check_headers(source, read)
     tables = [_Columns(file) for file in read]
     for table in tables:
@@ -116,8 +118,8 @@ class _Columns:
 
     def __init__(self, file: File) -> None:
         self.file = file
-        constants = [name for name in file.header if name in COLUMNS and name not in file.columns]
-        self.found = meanings([*file.columns, *constants])
+        constants = [name for name in file.header if name in COLUMNS and name not in file.names]
+        self.found = meanings([*file.names, *constants])
 
     def require(self) -> None:
         """Refuse a file that lacks what every table has."""
@@ -135,7 +137,7 @@ class _Columns:
         if lacks:
             known = ", ".join(COLUMNS[lacks[0]][:6])
             more = " or a duration" if lacks[0] in ("start", "end") else " or a stage" if lacks[0] == "device" else ""
-            here = ", ".join(shorten(name, 40) for name in list(self.file.columns)[:20])
+            here = ", ".join(shorten(name, 40) for name in self.file.names[:20])
             raise InputError(f"{source} has no column of {lacks[0]}{more}, only {here}", f"one named {known}")
 
     def values(self, meaning: str) -> NDArray[np.generic] | None:
@@ -308,7 +310,7 @@ def _say_columns(table: _Columns) -> Iterator[str]:
     yield "columns: " + ", ".join(
         name if simple == name else f"{name} ({simple})" for name, simple in found.items() if name in COLUMNS
     )
-    left = [name for name in file.columns if name not in found.values()]
+    left = [name for name in file.names if name not in found.values()]
     if left:
         yield f"not read: {', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
 

@@ -6,56 +6,77 @@ CSV after ``#``, the metadata ``ppsim`` of Parquet.
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from ppsim.base.source import name_of
-from ppsim.base.tables import parquet_metadata, require_pyarrow
-from ppsim.base.text import shorten
+from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.json_objects import decode_object, find_object
+from ppsim.base.unpack.limits import Meter
+from ppsim.base.unpack.parquet import MAGIC, open_parquet
+from ppsim.base.unpack.texts import Lines, csv_rows
+from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
+from ppsim.real.traces.table_columns import ROW, Column, Gathered
+from ppsim.real.traces.table_words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
-MAGIC = b"PAR1"
-MOST_VALUES = 400_000_000
 SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides
+BATCH_ROWS, BATCH_CHARACTERS = 20_000, 4 << 20
+LONGEST_KIND, LONGEST_NUMBER = 10_000, 1000  # bytes of a text in Parquet
 MOST_DEVICES = 1 << 20
 HINT = (
     "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, kind, microbatch, start, end"
 )
-Column = NDArray[Any]
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
+T = TypeVar("T")
+_OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
+_NAME = 100  # bytes of memory of a column's name besides its characters
 
 
 @dataclass(frozen=True)
 class File:
-    """One file's columns, all as long, its header, and the columns whose type says their unit."""
+    """One file's columns.
+
+    Attributes:
+        path: of the file.
+        names: of all its columns.
+        rows: how many there are.
+        columns: those that a table of ops may have, each of shape (rows,).
+        header: an object of what holds for all rows.
+        units: the units of columns whose type says them.
+    """
 
     path: str
+    names: tuple[str, ...]
+    rows: int
     columns: Mapping[str, Column]
     header: Mapping[str, Any]
     units: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
+        return self.rows
 
 
-def read_file(path: str, data: bytes) -> File:
-    """Read one file (InputError: it is no table, or is cut short; MissingDependency: Parquet without pyarrow)."""
+def read_file(path: str, data: bytes, meter: Meter) -> File:
+    """Read one file, and count in ``meter`` the memory that its cells take.
+
+    Raises:
+        InputError: it is not a table, is cut short, or takes too much memory.
+        MissingDependency: Parquet without pyarrow.
+    """
     if data.startswith(MAGIC):
-        return _read_parquet(path, data)
+        return _read_parquet(path, data, meter)
     try:
-        text = data.decode("utf-8-sig")
+        return (_read_json_lines if _OBJECT.match(data) else _read_csv)(path, data, meter)
     except UnicodeDecodeError:
         raise InputError(f"'{name_of(path)}' is neither text nor Parquet", HINT) from None
-    return _read_json_lines(path, text) if text.lstrip().startswith("{") else _read_csv(path, text)
+    except ValueError as error:
+        raise InputError(f"'{name_of(path)}' is not CSV: {shorten(str(error))}", HINT) from None
 
 
 def check_headers(source: str, files: Sequence[File]) -> None:
@@ -68,6 +89,7 @@ def check_headers(source: str, files: Sequence[File]) -> None:
                 f"{source} holds files of two runs: '{name_of(file.path)}' is of another than '{name_of(first.path)}'",
                 "a folder for each run, without files of an older one",
             )
+    _refuse_two_of_a_device(source, files)
     told = [tuple(file.header.get(name, -1) for name in ("replica", "device", "devices")) for file in files]
     if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
         return
@@ -83,6 +105,23 @@ def check_headers(source: str, files: Sequence[File]) -> None:
             )
 
 
+def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
+    """Refuse two files that, by the recorder's headers, are of one device (InputError)."""
+    seen = dict[str, File]()
+    for file in files:
+        header = file.header
+        if not {"ppsim", "device"} <= header.keys():
+            continue
+        device = f"device {quote(header['device'])} of replica {quote(header.get('replica', 0))}"
+        first = seen.setdefault(device, file)
+        if first is not file:
+            raise InputError(
+                f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record {device}: two runs, or two "
+                "processes that were told no rank",
+                "a folder for each run, and record(..., device=RANK) where no launcher tells the rank",
+            )
+
+
 def find_names(data: bytes) -> list[str]:
     """List the columns that a file seems to have, from its head; empty where it is no table."""
     if data.startswith(MAGIC):
@@ -92,56 +131,110 @@ def find_names(data: bytes) -> list[str]:
     if first.startswith("#"):
         first = next(lines, "")
     if not first.startswith("{"):
-        return [name.strip() for name in next(csv.reader([first]), [])] if "," in first else []
+        return _names_in(first) if "," in first else []
     found = [_object_or_none(line) for line in (first, next(lines, ""))]
     if found[0] is None or "traceEvents" in found[0]:
         return []
     return [name for row in found for name in row or ()]
 
 
-def _read_csv(path: str, text: str) -> File:
-    header, (line, rest) = {}, _first_line(text)
-    if line.startswith("#"):
-        header = _object_or_none(line.lstrip("# ")) or {}
-        text = rest
-    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # of the whole process
+def _names_in(line: str) -> list[str]:
+    """List the cells of one line of CSV; empty where it is not CSV."""
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except csv.Error as error:
-        raise InputError(f"'{name_of(path)}' is no CSV: {error}", HINT) from None
-    if not rows:
-        raise InputError(f"'{name_of(path)}' is empty", HINT)
-    names, rows = [name.strip() for name in rows[0]], rows[1:]
-    uneven = next((n for n, row in enumerate(rows) if len(row) != len(names)), None)
-    if uneven is not None:
-        what = f"row {uneven + 1} has {len(rows[uneven])} cells for {len(names)} columns"
-        raise InputError(f"'{name_of(path)}': {what}", "a file that is whole, with one cell per column in each row")
-    return _file(path, names, zip(*rows, strict=True) if rows else [()] * len(names), header)
+        return [name.strip() for name in next(csv_rows(Lines(line.encode(), "")), [])]
+    except ValueError:
+        return []
 
 
-def _first_line(text: str) -> tuple[str, str]:
-    first, _, rest = text.partition("\n")
-    return first.strip(), rest
+def _read_csv(path: str, data: bytes, meter: Meter) -> File:
+    lines, source = Lines(data, f"'{name_of(path)}'"), f"'{name_of(path)}'"
+    first = next(lines, "")
+    header = _object_or_none(first.lstrip("# ")) or {} if first.startswith("#") else {}
+    table = csv_rows(lines, "" if first.startswith("#") else first)
+    names = [name.strip() for name in next(table, [])]
+    if not names:
+        raise InputError(f"{source} is empty", HINT)
+    _refuse_twice(source, names)
+    wanted = set(meanings(names).values())
+    gathered = Gathered(meter, tuple(name for name in names if name in wanted))
+    places = [place for place, name in enumerate(names) if name in wanted]
+    pick = itemgetter(*places, 0)  # with one more, so that it is a tuple for one place too
+    for batch in _batches(table, lambda row: sum(map(len, row))):
+        uneven = next((n for n, row in enumerate(batch) if len(row) != len(names)), None)
+        if uneven is not None:
+            at, cells = gathered.rows + uneven + 1, len(batch[uneven])
+            what = f"row {at} has {cells:,} cells for {len(names)} columns"
+            raise InputError(f"{source}: {what}", "a file that is whole, with one cell per column in each row")
+        columns = list(zip(*map(pick, batch), strict=True))[:-1]
+        gathered.add(len(batch), dict(zip(gathered.names, columns, strict=True)))
+    return File(path, tuple(names), gathered.rows, gathered.columns(), header)
 
 
-def _read_json_lines(path: str, text: str) -> File:
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not text.endswith("\n") and _object_or_none(lines[-1]) is None:
-        raise InputError(f"'{name_of(path)}' is cut short in line {len(lines)}", "leave that line out, or a whole file")
-    rows = [_object(line, f"'{name_of(path)}', line {number}") for number, line in enumerate(lines, start=1)]
-    header = rows.pop(0) if "schema" in rows[0] else {}
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if len(rows) * len(names) > SPARSE * sum(map(len, rows)) + SLACK:
-        what = f"{len(rows):,} rows name {len(names):,} columns, and each row few of them"
-        raise InputError(f"'{name_of(path)}': {what}", "the same columns in every row")
-    return _file(path, names, ([row.get(name) for row in rows] for name in names), header)
+def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split rows into lists of at most ``BATCH_ROWS`` rows and about ``BATCH_CHARACTERS``."""
+    batch, length = list[T](), 0
+    for row in rows:
+        batch.append(row)
+        length += size(row)
+        if len(batch) >= BATCH_ROWS or length > BATCH_CHARACTERS:
+            yield batch
+            batch, length = [], 0
+    if batch:
+        yield batch
+
+
+def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
+    source = f"'{name_of(path)}'"
+    lines = Lines(data, source)
+    header, gathered, cells, number = dict[str, Any](), Gathered(meter), 0, 0
+    names = dict[str, None]()
+    for batch in _batches(_filled(lines), len):
+        rows = list[dict[str, Any]]()
+        for line in batch:
+            number += 1
+            rows.append(_row(line, number, source))
+            if number > 1 and rows[-1].get("schema") == OPS_SCHEMA:
+                what = f"line {number} begins another recording"
+                hint = "a file for each process, in one folder"
+                raise InputError(f"{source} is of two processes: {what}", hint)
+        if number == len(batch) and "schema" in rows[0]:
+            header = rows.pop(0)
+        for name in dict.fromkeys(chain.from_iterable(rows)):
+            if name not in names:
+                meter.take(_NAME + 4 * len(name))
+                names[name] = None
+        cells += sum(map(len, rows))
+        known = [name for name in names if is_known(name)]
+        gathered.add(len(rows), {name: [row.get(name) for row in rows] for name in known})
+        if gathered.rows * len(names) > SPARSE * cells + SLACK:
+            what = f"{gathered.rows:,} rows name {len(names):,} columns, and each row few of them"
+            raise InputError(f"{source}: {what}", "the same columns in every row")
+    return File(path, tuple(names), gathered.rows, gathered.columns(), header)
+
+
+def _filled(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        lines.length = 0
+        if line.strip():
+            yield line
+
+
+def _row(line: str, number: int, source: str) -> dict[str, Any]:
+    try:
+        return _object(line, f"{source}, line {number}")
+    except InputError:
+        if line.endswith(("\n", "\r")):
+            raise
+        what = f"{source} is cut short in line {number}"
+        raise InputError(what, "leave that line out, or a whole file") from None
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        return _OBJECT.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        found: dict[str, Any] = decode_object(text, dict[str, Any])
+    except ValueError as error:
         raise InputError(f"{where}: {shorten(str(error))}", HINT) from None
+    return found
 
 
 def _object_or_none(text: str) -> dict[str, Any] | None:
@@ -151,43 +244,20 @@ def _object_or_none(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _file(path: str, names: Sequence[str], columns: Iterable[Sequence[Any]], header: Mapping[str, Any]) -> File:
+def _refuse_twice(source: str, names: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"'{name_of(path)}' has two columns '{shorten(twice[0])}'", "rename one of them")
-    found = {name: np.array(column, object) for name, column in zip(names, columns, strict=True)}
-    return File(path, found, header)
+        raise InputError(f"{source} has two columns '{shorten(twice[0])}'", "rename one of them")
 
 
-def _read_parquet(path: str, data: bytes) -> File:
-    require_pyarrow()
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        file = parquet.ParquetFile(pyarrow.BufferReader(data))
-        size = file.metadata.num_rows * file.metadata.num_columns
-        if size > MOST_VALUES:
-            raise InputError(f"'{name_of(path)}' holds {size:,} values, more than {MOST_VALUES:,}", "fewer steps")
-        flat = [f.name for f in file.schema_arrow if not pyarrow.types.is_nested(f.type)]
-        table = file.read(columns=flat)
-        units = {n: "ns" for n in flat if pyarrow.types.is_temporal(table[n].type)}
-        columns = {name: _numpy(table[name]) for name in flat}
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"'{name_of(path)}' is no whole Parquet file: {shorten(str(error))}", HINT) from None
-    header = _object_or_none(parquet_metadata(data)) or {}
-    return File(path, columns, header, units)
-
-
-def _numpy(column: Any) -> Column:
-    """A column as numbers where it holds numbers or times, else as objects; null is NaN or None."""
-    import pyarrow
-
-    kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    elif pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
-        column = column.cast(f"{'timestamp' if pyarrow.types.is_timestamp(kind) else 'duration'}[ns]").cast("int64")
-    elif pyarrow.types.is_decimal(kind):
-        column = column.cast("float64")
-    found: Column = column.to_numpy()
-    return found
+def _read_parquet(path: str, data: bytes, meter: Meter) -> File:
+    table = open_parquet(data, f"'{name_of(path)}'", HINT, meter)
+    meter.take(table.rows * ROW)
+    wanted = set(meanings(table.columns).values())
+    columns = {
+        name: table.array(name, LONGEST_KIND if is_text(name) else LONGEST_NUMBER)
+        for name in table.columns
+        if name in wanted
+    }
+    units = {name: "ns" for name in columns if table.has_times(name)}
+    header = find_object(table.header)
+    return File(path, tuple(table.columns), table.rows, columns, header if isinstance(header, dict) else {}, units)

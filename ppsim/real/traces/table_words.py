@@ -26,6 +26,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "order": ("order", "seq_id", "seq", "sequence"),
     "group": ("group",),
 }  # fmt: skip
+_COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words}
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "micros": "us"} | {
     unit: unit for unit in PER_SECOND
@@ -67,6 +68,16 @@ def meanings(names: Iterable[str]) -> dict[str, str]:
         if found["stage"] == stage:
             del found["stage"]
     return found
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a column of this name may mean one of ours."""
+    return split_unit(name)[0] in _COLUMN_OF
+
+
+def is_text(name: str) -> bool:
+    """Tell whether a column of this name holds texts, if it means one of ours."""
+    return _COLUMN_OF.get(split_unit(name)[0]) in ("kind", "group")
 
 
 def kind_of(name: str) -> Kind | None:

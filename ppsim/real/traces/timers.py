@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.source import STANDARD_INPUT, name_of, read_bytes
 from ppsim.base.text import shorten
+from ppsim.base.unpack.texts import decode_text, split_lines
 from ppsim.errors import InputError
 
 REPORT = re.compile(r"(?:\(min, max\) |max )?time(?:s)? across ranks \(ms\):")
@@ -21,6 +22,7 @@ SPREAD = re.compile(rf"\s*(?:\S+:\s*)?(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NU
 NAME = re.compile(r"\s*(?:\d+:\s*)?([\w/.-][\w/. -]{0,199}):\s*")
 RANK = re.compile(rf"\s*(?:\d+:\s*)?rank\s+(\d{{1,7}}): {NUMBER}\s*")
 HINT = "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all for every rank"
+LINE = 300  # bytes of memory that a line takes once it is read
 LEAST, MOST = -2, -1  # beside ranks
 MOST_RANKS = 1 << 18
 Times = NDArray[np.float64]
@@ -50,21 +52,22 @@ def shows_timers(path: str) -> bool:
 def read_timers(path: str) -> list[Timer]:
     """Read all timers of a log, as they were first reported (InputError: it cannot be read, or holds no timer)."""
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
-    name, in_report = "", False
-    for line in read_bytes(path).decode("utf-8", "replace").splitlines():
+    timer, in_report = "", False
+    name = f"'{name_of(path)}'"
+    for line in split_lines(decode_text(read_bytes(path), name, "replace"), name, LINE):
         if REPORT.search(line):
-            name, in_report, line = "", True, REPORT.split(line)[-1]
+            timer, in_report, line = "", True, REPORT.split(line)[-1]
         if not in_report or not line.strip():
             continue
         if row := RANK.fullmatch(line):
-            if name:
-                found[name][-1][int(row[1])] = float(row[2])
+            if timer:
+                found[timer][-1][int(row[1])] = float(row[2])
         elif row := SPREAD.fullmatch(line):
             low, high = (row[2], row[3]) if row[2] else ("nan", row[4])
             found[shorten(row[1].strip())].append({LEAST: float(low), MOST: float(high)})
         elif row := NAME.fullmatch(line):
-            name = shorten(row[1].strip())
-            found[name].append({})
+            timer = shorten(row[1].strip())
+            found[timer].append({})
         else:
             in_report = False
     timers = [_timer(name, reports) for name, reports in found.items() if any(reports)]

@@ -66,6 +66,12 @@ class Validation:
     ranked_right: int  # of these pairs, those whose predictions are in the right order
     pairs: int  # number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules
 
+    def lost_in_noise(self, tolerance: float) -> bool:
+        """Whether errors beyond the tolerance are no larger than the noise of the measurements, and so tell nothing."""
+        held_out = [v for v in self.verdicts if v.held_out] or self.verdicts
+        beyond = [v for v in held_out if abs(v.errors["held-out"]) > tolerance]
+        return bool(beyond) and all(v.within_noise for v in beyond)
+
     def errors(self, level: str) -> NDArray[np.float64]:
         """Select the absolute errors of a level: of schedules whose costs came from others, of all for a replay."""
         held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
@@ -199,6 +205,7 @@ def validation_object(validation: Validation, record: Record, tolerance: float) 
         "ranked_pairs": validation.pairs,
         "tolerance": tolerance,
         "passed": worst <= tolerance,
+        "lost_in_noise": validation.lost_in_noise(tolerance),
     }
     return value | ({key: rows[0][key] for key in ("predicted", "measured", "residuals")} if len(rows) == 1 else {})
 

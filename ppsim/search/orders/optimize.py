@@ -65,8 +65,13 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``."""
+        """``optimal`` where the bound is attained, else ``feasible``; with copies under the ``condition``."""
         return "optimal" if self.value <= self.bound * (1 + ROUNDING) else "feasible"
+
+    @property
+    def condition(self) -> str:
+        """What the bound takes for granted of copies; empty where nothing is copied."""
+        return "no copy back waits for a copy out" if self.problem.offload else ""
 
     @property
     def gap(self) -> float:

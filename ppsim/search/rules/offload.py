@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import refuse_lanes
+from ppsim.core.lanes import groups_of, list_waits, refuse_lanes
 from ppsim.core.ops import BACKWARDS, KIND_MASK, Kind, Packed, mask, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -112,12 +112,19 @@ def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
 
 
 def waits_for_copies(timeline: Timeline) -> Floats:
-    """How long each op that computes waits for a copy back while its device is free, shape (compute ops,)."""
+    """How long each op that computes waits for a copy back while its device is free.
+
+    Shape (compute ops,). An op waits for a copy that ends as it starts, whatever else comes then.
+    """
     schedule, computes = timeline.schedule, np.flatnonzero(timeline.schedule.computes)
-    bound = timeline.bound[computes]
-    waits = (schedule.kind[bound] == Kind.RELOAD) & (bound >= 0)
+    waits, group = list_waits(schedule), groups_of(schedule)
+    copied = schedule.kind[waits.need] == Kind.RELOAD
+    last = copied & (timeline.end[waits.need] == timeline.start[waits.op])
+    late = np.zeros(len(schedule), bool)
+    late[group[waits.op[last]]] = True
     before = np.append(0.0, timeline.end[computes[:-1]])
-    return np.where(waits, np.maximum(timeline.start[computes] - before, 0.0), 0.0)
+    gap = np.maximum(timeline.start[computes] - before, 0.0)
+    return np.where(late[group][computes], gap, 0.0)
 
 
 def _share(schedule: Schedule, costs: Costs) -> Schedule:

@@ -17,6 +17,7 @@ from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import SHARES, share_unit
 from ppsim.errors import InputError
+from ppsim.show.drawing.canvas import load_matplotlib
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
@@ -121,6 +122,7 @@ def check_look(style: str, width: float) -> None:
 
 
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) -> Figure:
+    load_matplotlib()
     from matplotlib.figure import Figure
 
     most_held = max((highest_shown(panel.memory) for panel in panels if panel.memory is not None), default=0.0)

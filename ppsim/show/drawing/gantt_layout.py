@@ -36,7 +36,9 @@ MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
 MARGINS = 1.2, 0.1  # points free beside a number, both sides together: as a rule, and where it would not fit else
-DIGIT_WIDTH = 0.58  # of a digit over the font's size
+# From a digit to the next, and what is free outside the first and the last, over the font's size:
+# of DejaVu Sans.
+DIGIT_WIDTH, DIGIT_MARGINS = 0.637, 0.097
 BORDER = 0.4  # points
 LEAST_BORDERED = 2.0  # points of a cell below which a border would swallow its colour
 THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
@@ -185,12 +187,17 @@ def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
     return [""] * len(numbers) if labels == "none" else list(map(str, numbers))
 
 
+def label_width(digits: int) -> float:
+    """Width of a number's ink over the font's size, at most."""
+    return DIGIT_WIDTH * digits - DIGIT_MARGINS
+
+
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
     """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it would not be read.
 
     What has no room for its number with a margin has it with next to none.
     """
-    sizes = (min(largest, LABEL_HEIGHT * row, (cell - margin) / (DIGIT_WIDTH * digits)) for margin in MARGINS)
+    sizes = (min(largest, LABEL_HEIGHT * row, (cell - margin) / label_width(digits)) for margin in MARGINS)
     return next((size for size in sizes if size >= SMALLEST_LABEL), 0.0)
 
 
@@ -220,7 +227,7 @@ def place_labels(
     A text may reach over its neighbours by half its cell on either side. Arguments as :func:`choose_labels`.
     """
     size = max(SMALLEST_LABEL, min(largest, LABEL_HEIGHT * row))
-    wide = DIGIT_WIDTH * np.array(list(map(len, texts)))
+    wide = np.array([label_width(len(text)) if text else 0.0 for text in texts])
     room = 2 * cells.width * scale
     if (wide > 0).any():
         size = max(SMALLEST_LABEL, min(size, 0.65 * float((room[wide > 0] / wide[wide > 0]).min())))

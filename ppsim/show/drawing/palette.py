@@ -112,6 +112,7 @@ OTHER_PARTS = (("#9FD0D8", "#8FD3DF"), ("#CDD3DB", "#4C5867"), ("#B9437B", "#E27
 # Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
 OUTCOME_COLOURS = (
     ("#C9CED6", "#4A5462"),
+    ("#8C93A0", "#8A95A6"),
     ("#E5B5A6", "#7A4436"),
     ("#D88A6E", "#B8654A"),
     ("#B9C7E0", "#3C5078"),

@@ -23,6 +23,8 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 POINTS = 72  # to the inch
 ASPECT = 0.62  # height of the figure over its width
 LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08  # inches between the axes and the edges of the figure
+TITLE = 0.32  # inches for the title of a panel, where there are several, above the names of points
+PANEL = 0.46  # height of such a panel over its width
 FONT = 6.5
 GAP = 4.0  # points between a point and its name
 DOT = 2.0  # radius of a point
@@ -40,21 +42,37 @@ LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
-    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the labels."""
+    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the labels.
+
+    Groups, whose shares of the model are not the same, have a panel each, one below the other.
+    """
     from matplotlib.figure import Figure
 
-    height = ASPECT * width
-    figure = Figure(figsize=(width, height))
-    across, upwards = 1 - (LEFT + RIGHT) / width, 1 - (BELOW + ABOVE) / height
-    axes = figure.add_axes((LEFT / width, BELOW / height, across, upwards))
-    draw_tradeoff(axes, found, time=time, memory=memory)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="best", fontsize=FONT, frameon=False)
+    groups = list(dict.fromkeys(point.group for point in found.points))
+    above = ABOVE + (TITLE if len(groups) > 1 else 0.0)
+    height = (PANEL if len(groups) > 1 else ASPECT) * width
+    whole = height * max(len(groups), 1)
+    figure = Figure(figsize=(width, whole))
+    families = list(dict.fromkeys(point.family or point.name for point in found.points))
+    for place, group in enumerate(groups or [""]):
+        bottom = whole - (place + 1) * height + BELOW
+        size = 1 - (LEFT + RIGHT) / width, (height - BELOW - above) / whole
+        axes = figure.add_axes((LEFT / width, bottom / whole, *size))
+        draw_tradeoff(axes, found.of_group(group), time=time, memory=memory, families=families)
+        if len(groups) > 1:
+            axes.set_title(group, fontsize=FONT + 1, loc="left", pad=13)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(loc="best", fontsize=FONT, frameon=False)
     return figure
 
 
-def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str) -> None:
-    """Draw points and front onto axes of final size: time to the right, memory upwards, less of both is better."""
+def draw_tradeoff(
+    axes: Axes, found: Tradeoff, *, time: str, memory: str, families: Sequence[str] | None = None
+) -> None:
+    """Draw points and front onto axes of final size: time to the right, memory upwards, less of both is better.
+
+    ``families`` have their colours and marks in this order, the points' own by default.
+    """
     x, y = np.array([(p.makespan, p.peak) for p in found.points], np.float64).reshape(-1, 2).T
     best, groups = found.best, np.array([p.group for p in found.points])
     fronts = []
@@ -64,8 +82,9 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str) -> Non
         fronts.append(order)
         axes.step(x[order], y[order], where="post", color=MUTED, linewidth=0.7, zorder=1)
     names = [p.family or p.name for p in found.points]
-    families = list(dict.fromkeys(names))
-    for number, family in enumerate(families):
+    for number, family in enumerate(families or dict.fromkeys(names)):
+        if family not in names:
+            continue
         (colour, _), shape = family_look(number)
         marker = MARKERS[shape]
         own = np.array([name == family for name in names])
@@ -73,7 +92,7 @@ def draw_tradeoff(axes: Axes, found: Tradeoff, *, time: str, memory: str) -> Non
         axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)
         hollow: dict[str, Any] = {"facecolors": "white", "edgecolors": colour, "linewidths": 0.8, "marker": marker}
         axes.scatter(x[rest], y[rest], s=11, zorder=2, **hollow)
-        if len(names) > CROWD or best.sum() > LONG_FRONT >= len(families):  # most points have no name beside them
+        if len(names) > CROWD or best.sum() > LONG_FRONT >= len(set(names)):  # most points have no name beside them
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _spread(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)

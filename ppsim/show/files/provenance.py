@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import re
 from collections.abc import Callable
-from io import BytesIO, StringIO
+from itertools import islice
 from typing import Any
 
-import msgspec
-
 from ppsim.base.source import name_of, read_bytes
-from ppsim.base.tables import MADE_BY, parquet_metadata
+from ppsim.base.tables import MADE_BY
+from ppsim.base.unpack.json_objects import find_object
+from ppsim.base.unpack.parquet import parquet_header
+from ppsim.base.unpack.picture import picture_text
+from ppsim.base.unpack.texts import Lines, csv_rows, decode_text
 from ppsim.errors import InputError
 
 HINT = "a png, gif, svg, pdf, html, json, parquet, mmd or trace.json file, or the table of a sweep, that ppsim wrote"
+LONGEST_SUBJECT = 4 << 20  # bytes of a pdf
+_SUBJECT = re.compile(rb"/Subject\s*+([(<])")
+_LETTERS = re.compile(rb"((?:[^\\)]++|\\.)*+)\)", re.DOTALL)
+_DIGITS = re.compile(rb"([0-9A-Fa-f\s]*+)>")
 ACTIONS = re.compile(rb",*\(?\d+[A-Z_]+\d*\s*[,;\r\n]")  # how torch's CSV begins
 
 
@@ -39,28 +44,25 @@ def read_inputs(path: str) -> dict[str, Any]:
 
 def _image(data: bytes) -> Any:
     """The text ``ppsim`` of a png, the comment of a gif."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(BytesIO(data), formats=("PNG", "GIF")) as image:
-            image.load()
-            said = image.info.get("ppsim") or image.info.get("comment", "")
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
-        return None
-    return _decode(said.decode(errors="replace") if isinstance(said, bytes) else said)
+    return find_object(picture_text(data, ("ppsim", "comment")))
 
 
 def _pdf(data: bytes) -> Any:
     """The Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in hexadecimal digits."""
-    if match := re.search(rb"/Subject\s*\(((?:\\.|[^\\)])*)\)", data, re.DOTALL):
+    begin = _SUBJECT.search(data)
+    if not begin:
+        return None
+    subject = data[begin.end() : begin.end() + LONGEST_SUBJECT]
+    match = (_LETTERS if begin[1] == b"(" else _DIGITS).match(subject)
+    if not match:
+        return None
+    if begin[1] == b"(":
         raw = re.sub(rb"\\([0-7]{3})|\\(.)", _unescape, match[1], flags=re.DOTALL)
-    elif match := re.search(rb"/Subject\s*<([0-9A-Fa-f\s]*)>", data):
+    else:
         digits = re.sub(rb"\s", b"", match[1]).decode()
         raw = bytes.fromhex(digits) if len(digits) % 2 == 0 else b""
-    else:
-        return None
     utf16 = raw.startswith((b"\xfe\xff", b"\xff\xfe"))
-    return _decode(raw.decode("utf-16" if utf16 else "latin-1", errors="replace"))
+    return find_object(raw.decode("utf-16" if utf16 else "latin-1", errors="replace"))
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
@@ -71,24 +73,34 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _svg(data: bytes) -> Any:
-    match = re.search(r"<dc:description>(.*?)</dc:description>", data.decode(errors="replace"), re.DOTALL)
-    return _decode(html.unescape(match[1])) if match else None
+    found = _between(data, b"<dc:description>", b"</dc:description>")
+    return find_object(html.unescape(decode_text(found, "the file", "replace")))
 
 
 def _html(data: bytes) -> Any:
-    match = re.search(rb'id="ppsim-data">(.*?)</script>', data, re.DOTALL)
-    return _member(match[1]) if match else None
+    return _member(_between(data, b'id="ppsim-data">', b"</script>"))
+
+
+def _between(data: bytes, begin: bytes, end: bytes) -> bytes:
+    """Return what lies between the first two such marks; empty where one is missing."""
+    first = data.find(begin)
+    last = data.find(end, first) if first >= 0 else -1
+    return data[first + len(begin) : last] if last >= 0 else b""
 
 
 def _table(data: bytes) -> Any:
     """The last column of a table's first row: version and command."""
-    first = next(csv.DictReader(StringIO(data.decode(errors="replace"), newline="")), {})
-    match = re.fullmatch(r"ppsim (\S+): (.*)", first.get(MADE_BY) or "", re.DOTALL)
+    try:
+        names, cells = islice(csv_rows(Lines(data, "the table")), 2)
+    except ValueError:
+        return None
+    said = dict(zip(names, cells, strict=False)).get(MADE_BY, "")
+    match = re.fullmatch(r"ppsim (\S+): (.*)", said, re.DOTALL)
     return {"ppsim": match[1], "command": match[2]} if match else None
 
 
 def _parquet(data: bytes) -> Any:
-    return _decode(parquet_metadata(data))
+    return find_object(parquet_header(data))
 
 
 def _mermaid(data: bytes) -> Any:
@@ -98,20 +110,13 @@ def _mermaid(data: bytes) -> Any:
 
 def _member(data: bytes) -> Any:
     """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of the first."""
-    whole = _decode(data.decode(errors="replace"))
+    whole = find_object(decode_text(data, "the file", "replace"))
     runs = whole.get("runs") if isinstance(whole, dict) else whole
     if isinstance(runs, list) and runs:
         whole = runs[0]
     if not isinstance(whole, dict) or "command" in whole:
         return whole
     return whole.get("inputs") or whole.get("otherData")
-
-
-def _decode(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 # Each format by how its bytes begin, the first that fits.

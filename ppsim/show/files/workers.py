@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
@@ -27,6 +28,11 @@ STYLE = """
 #workers text { fill: var(--ink); }
 [data-theme="dark"] #workers image { filter: invert(0.92) hue-rotate(180deg); }
 """
+
+
+def lines_of_page(lines: Sequence[str]) -> str:
+    """Lines of a terminal as a section of a page, columns below columns."""
+    return f'<pre class="scroll" tabindex="0">{escape(chr(10).join(lines))}</pre>\n'
 
 
 def workers_svg(found: WorkerMap, width: float) -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import re
 import threading
-import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.deadline import TimeOver, end_when
 from ppsim.base.json_output import dump_json
+from ppsim.base.unpack.json_objects import decode_object
+from ppsim.base.unpack.limits import read_at_most
 from ppsim.errors import InputError, PpsimError
 from ppsim.show.files.document import Document, Story, formats
 from ppsim.show.files.page_parts import encode_column
@@ -32,7 +33,7 @@ POLL_S = 0.02
 LOOK_S = 0.05  # how often the server looks whether who asked has left while work goes on
 LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
-LARGEST_UNPACKED = 32 << 20
+LARGEST_READ = 32 << 20  # bytes that a file unpacks to; its cells and objects follow from it
 MOST_DROPS = 50
 DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -74,6 +75,12 @@ def make_app(
     async def index(request: Request) -> Response:
         return Response(page, media_type="text/html")
 
+    waiting = (files(__package__) / "plan_wait.html").read_bytes()
+
+    async def wait(request: Request) -> Response:
+        """A page that shows at once that plans are searched, asks for them, and becomes their page."""
+        return Response(waiting, media_type="text/html")
+
     async def refuse(request: Request, error: Exception) -> Response:
         return _refusal(*error.args)
 
@@ -84,7 +91,7 @@ def make_app(
             Route("/changes", answers.changed),
             Route("/view", answers.view, methods=["POST"]),
             *([Route("/why", answers.why, methods=["POST"])] if tell else ()),
-            *([Route("/plan", answers.plans)] if plan else ()),
+            *([Route("/plan", wait), Route("/planned", answers.plans)] if plan else ()),
             Route("/export", answers.export, methods=["POST"]),
             Route("/drop", answers.drop, methods=["POST"]),
         ],
@@ -183,8 +190,6 @@ class _Answers:
 
     def _keep(self, name: str, content: bytearray) -> Response:
         """Keep a file that was dropped, if it can be shown."""
-        if _unpacks_beyond(content, LARGEST_UNPACKED):
-            return _refusal(413, f"'{name}' unpacks to more than {LARGEST_UNPACKED >> 20} MiB", "ppsim run reads it")
         path = self.folder / name
         if not path.exists() and len(list(self.folder.iterdir())) >= MOST_DROPS:
             return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
@@ -239,11 +244,9 @@ async def _read(request: Request, most: int, name: str) -> bytearray:
 
 def _fields(content: bytearray) -> dict[str, Any]:
     """The fields that a request asks for (InputError: it is no JSON object)."""
-    import orjson
-
     try:
-        found = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        found = decode_object(bytes(content))
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise InputError("the request is no JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}')
@@ -267,24 +270,13 @@ def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.F
 
     def run() -> None:
         try:
-            with end_when(left.is_set):
+            with end_when(left.is_set), read_at_most(LARGEST_READ):
                 done.set_result(work())
         except BaseException as error:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     return asyncio.wrap_future(done)
-
-
-def _unpacks_beyond(content: bytes | bytearray, most: int) -> bool:
-    """Whether a gzipped file holds more than that."""
-    if not content.startswith(b"\x1f\x8b"):
-        return False
-    try:
-        with gzip.open(BytesIO(content)) as unpacking:
-            return len(unpacking.read(most + 1)) > most
-    except (OSError, EOFError, zlib.error):  # its reader says so
-        return False
 
 
 class _Guard:

@@ -24,9 +24,24 @@ function addSlider(place, { field, label, least, most, step, value }) {
   sliders.set(field, { number, usual: String(value), range });
 }
 
+/** The number of chunks that the slider asks for. */
+const chunksNow = () => sliders.get('chunks').number.value;
+
+/** A schedule as it is asked for: NAME:V where it takes several numbers of chunks and the slider has one. */
+const spellChosen = name => chunksNow() && LIVE.chunked.includes(name) ? `${name}:${chunksNow()}` : name;
+
+/** Chunks are for schedules that take several numbers of them; the others keep theirs. */
+function followChunks() {
+  const { number, range } = sliders.get('chunks');
+  const none = !chosen.some(name => LIVE.chunked.includes(name));
+  number.disabled = range.disabled = none;
+  number.title = range.title = none ? 'each of these schedules has one number of chunks' : '';
+}
+
 function showChosen() {
+  followChunks();
   $('chosen').replaceChildren(...chosen.map((name, place) => {
-    const reason = left[name];
+    const reason = left[spellChosen(name)];
     const button = element('button', { type: 'button', textContent: name, title: reason ?? `Leave out ${name}`, className: reason ? 'left' : '' });
     if (reason) button.append(element('span', { textContent: reason.split(/[;\n]/)[0].replace(`${name} `, '') }));
     button.onclick = () => { chosen.splice(place, 1); showChosen(); askSoon(); };
@@ -37,9 +52,9 @@ function showChosen() {
 /** What the controls ask for; times at their usual value are left out. */
 function fieldsNow() {
   const { names = [], ...more } = readOptions($('more').value);
-  const fields = { names: [...chosen, ...names] };
+  const fields = { names: [...chosen.map(spellChosen), ...names] };
   for (const [field, { number, usual }] of sliders) {
-    if (number.matches(':disabled') || number.value === '' || (number.value === usual && !LIVE.always.includes(field))) continue;
+    if (field === 'chunks' || number.matches(':disabled') || number.value === '' || (number.value === usual && !LIVE.always.includes(field))) continue;
     fields[field] = number.value;
   }
   if ($('model').value) Object.assign(fields, { model: $('model').value, cluster: $('cluster').value });
@@ -74,6 +89,12 @@ const spell = fields => Object.entries(fields).flatMap(([field, value]) => [valu
 function setControls(fields) {
   const { names = [], ...rest } = fields;
   chosen = [names].flat();
+  const split = chosen.map(name => /^([a-z][\w-]*):(\d+)$/.exec(name)).filter(each => each && LIVE.chunked.includes(each[1]));
+  if (!rest.chunks && split.length && new Set(split.map(each => each[2])).size === 1
+      && !chosen.some(name => LIVE.chunked.includes(name))) {
+    rest.chunks = split[0][2];
+    chosen = chosen.map(name => split.find(each => each[0] === name)?.[1] ?? name);
+  }
   for (const [field, { number, range, usual }] of sliders) {
     [number.value, range.value] = [usual, usual || range.min];
     if (!/^[\d.e+-]+$/.test(rest[field] ?? '')) continue;
@@ -177,11 +198,11 @@ async function showWhy(story) {
   await showStory();
   comparePinned();
   drawSoon();
-  const [, key, value] = /^(mb|schedule)=([\w-]+)/.exec(story.first) ?? [];
+  const [, key, value] = /^(mb|schedule)=([\w:-]+)/.exec(story.first) ?? [];
   $('try').hidden = !key;
   $('try').onclick = () => {
     if (key === 'mb') setSliders({ mb: value });
-    else chosen[0] = value;
+    else chosen = [value, ...chosen.slice(chosen.includes(value) ? 0 : 1).filter(name => name !== value)];
     showChosen();
     askSoon();
   };
@@ -219,20 +240,24 @@ function keepOld(fields, slow) {
 /** Keep the first timeline, to draw its outlines over whatever follows; or let go of it. */
 function pin() {
   const [{ ops, offsets, makespan, title }] = TIMELINES;
-  pinned = pinned ? null : { offsets, start: ops.start.slice(), end: ops.end.slice(), makespan, title };
+  const times = { start: ops.start.slice(), end: ops.end.slice(), makespan, unit: REPORT.unit };
+  pinned = pinned ? null : { offsets, title, ...times };
   press('pin', Boolean(pinned));
   comparePinned();
   draw();
 }
 
-/** Beside a pinned run: what has changed since. */
+/** Compare with the pinned run, where both have one unit of time. */
 function comparePinned() {
-  const ghosts = [...REPORT.story?.ghosts ?? [], ...pinned ? [pinned] : []];
-  const own = pinned ? ghosts.length - 1 : -1;
+  const alike = pinned?.unit === REPORT.unit;
+  const ghosts = [...REPORT.story?.ghosts ?? [], ...alike ? [pinned] : []];
+  const own = alike ? ghosts.length - 1 : -1;
   view.story = ghosts.length ? { ghosts, ghost: own, pinned: own, lit: null, outlines: false } : null;
-  if (pinned) SPAN = Math.max(SPAN, pinned.makespan);
+  if (alike) SPAN = Math.max(SPAN, pinned.makespan);
   const [{ makespan }] = TIMELINES;
-  $('pinned').textContent = pinned ? `${change(makespan / pinned.makespan - 1)} beside ${pinned.title} (${timed(pinned.makespan)})` : '';
+  const run = pinned && `${pinned.title} (${number(pinned.makespan)} ${pinned.unit})`;
+  const ratio = alike && pinned.makespan > 0 ? `${change(makespan / pinned.makespan - 1)} compared with ` : '';
+  $('pinned').textContent = !pinned ? '' : alike ? ratio + run : `${run}: not compared, times are in ${REPORT.unit} now`;
 }
 
 async function showAnswer(answer, fields, slow) {
@@ -272,9 +297,12 @@ function remembered() {
   return Object.keys(fields).length ? fields : null;
 }
 
-function refuse({ error, hint }) {
+/** Say why there is no answer; what the page shows is of before then, and so is all that is said of it. */
+function refuse({ error, hint }, what = 'not what the controls ask for') {
   $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
-  mark('not what the controls ask for');
+  later.abort();
+  root.toggleAttribute('data-told', false);
+  mark(what);
 }
 
 const unanswered = error => ({ error: `The server does not answer (${error.message}).`, hint: 'ppsim serve' });
@@ -323,7 +351,7 @@ function follow(before = null) {
     try {
       const response = await fetch(`changes?since=${before ?? 1}`);
       const answer = await response.json();
-      if (!response.ok) refuse(answer);
+      if (!response.ok) refuse(answer, 'the file as it is now cannot be shown: this is of before');
       else if (answer.changes !== (before ?? 1)) {
         setSliders(answer.shape);
         askSoon();

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import gzip
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from urllib.parse import quote
 
+from ppsim.base.unpack.gzipped import unzip
+from ppsim.base.unpack.limits import size_limit
 from ppsim.errors import InputError
 
 VIEWER = "https://ui.perfetto.dev"
@@ -53,7 +54,7 @@ def hand_over(content: bytes, name: str, *, ready: Callable[[str], None], port: 
             f"end what uses it, or open the file at {VIEWER} by hand",
         ) from error
     with server:
-        server.content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        server.content = unzip(content, f"'{name}'", size_limit())
         server.name = name
         ready(viewer_address(name, server.server_port))
         server.serve_forever(POLL_S)

@@ -43,6 +43,7 @@ def live_page(
     searched: Sequence[str] = (),  # schedules whose orders are searched for, which the page asks for after all others
     models: Sequence[str] = (),  # names of the library to choose from
     clusters: Sequence[str] = (),  # likewise
+    chunked: Sequence[str] = (),  # schedules that take several numbers of chunks
     *,
     watches: bool = False,  # whether the page asks the server if the file has changed
 ) -> bytes:
@@ -55,6 +56,7 @@ def live_page(
         "fields": fields,
         "schedules": list(schedules),
         "searched": list(searched),
+        "chunked": list(chunked),
         "models": list(models),
         "clusters": list(clusters),
         "watches": watches,

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.ops import BACKWARDS, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import span_of
+from ppsim.errors import InputError
 from ppsim.schedules import find, generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.workload.cost.kinds import Pieces, slowest
@@ -36,11 +37,11 @@ class StageCosts:
     """Costs of each stage for a microbatch, in seconds.
 
     Attributes:
-        costs: for the simulator, in ms: F, B, I, W and R by stage, latencies between devices, and pairs of F and B
-            where these hide all-to-all.
+        costs: of an op, for the simulator, in ms: F, B, I, W and R by stage, latencies between devices, and pairs
+            of F and B where these hide all-to-all; an op of a schedule that cuts sequences takes a slice of one.
         time: shape (5, stages), the same in seconds; where pairs hide all-to-all, F and B as parts of one.
         communication: shape (stages,), the part of F and B that waits for collectives.
-        message: bytes from a stage to the next.
+        message: bytes from a stage to the next that an op sends.
         parameters: shape (stages,), on one GPU.
         dp: shape (stages,), seconds of reducing gradients after the last microbatch.
         gather: shape (stages,), seconds of gathering weights once a step.
@@ -109,9 +110,10 @@ def stage_costs(
     time, hops = pieces.time, pieces.hops
     if not parallel.overlap_p2p and parallel.pp > 1:
         # The device itself waits while its message travels, once for each op that sends one: F, B and I.
-        time[:3] += hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        sent = hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        time[:3] += parallel.pieces * sent
         hops[:] = 0
-    costs = Costs(time * 1e3, comm=hops * 1e3, unit="ms")
+    costs = Costs(time * (1e3 / parallel.pieces), comm=hops * 1e3, unit="ms")
     if parallel.overlap_ep:
         apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
         costs = replace(apart.costs, pair=(costs.time[Kind.F] + costs.time[Kind.B]))
@@ -119,7 +121,7 @@ def stage_costs(
         costs=costs,
         time=time,
         communication=pieces.communication,
-        message=message_bytes(model, parallel),
+        message=message_bytes(model, parallel) / parallel.pieces,
         parameters=parameters_of_stages(model, parallel, contents).sum(axis=0),
         dp=pieces.dp,
         gather=pieces.gather,
@@ -152,7 +154,7 @@ def _pieces(
     reduction, gather = reduction_seconds(machine, parallel, trained, found, layers)
     alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
     communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
-    message = message_bytes(model, parallel)
+    message = message_bytes(model, parallel) / parallel.pieces
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
         after = (device + 1) % parallel.pp
@@ -176,7 +178,7 @@ def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: 
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
     """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
-    return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", recompute_layers=None)
+    return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", slices=0, recompute_layers=None)
 
 
 def content_times(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> Floats:
@@ -227,7 +229,9 @@ def _stage(
         full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
         weights, full = 0.0, inputs
-    times = np.array([forward, full + again, inputs + again, weights, again])
+    for_weights = parallel.weight_forwards * again  # a B that is never split counts it too, as such a run has none
+    backward = full + again + for_weights
+    times = np.array([forward, backward, inputs + again, weights + for_weights, again + for_weights])
     return times, float(communication[:3].sum())
 
 
@@ -338,11 +342,14 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
     """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by ``costs``.
 
     Raises:
-        InputError: a shape that the schedule's rules refuse.
+        InputError: a shape that the schedule's rules refuse, or a schedule without backwards.
     """
     name, sizes = parallel.schedule_name, (parallel.pp, parallel.vp, parallel.microbatches)
     if not find(name).uses_costs:
-        return schedule_of(name, *sizes)
+        schedule = schedule_of(name, *sizes)
+        if not np.isin(schedule.kind, BACKWARDS).any():
+            raise InputError(f"{name} has no backward, and a step of training has", "1f1b, or another of ppsim list")
+        return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
     given |= {"after_i": KEPT} if "after_i" in find(name).options else {}
     return generate(name, costs=lambda _: costs.costs, **given)

@@ -12,6 +12,7 @@ import numpy as np
 from ppsim.base.source import read_text
 from ppsim.base.typed_json import decode
 from ppsim.base.units import parse_size
+from ppsim.base.unpack.texts import split_lines
 from ppsim.errors import InputError
 from ppsim.workload.cost.memory import Bytes
 
@@ -72,7 +73,8 @@ def _from_text(path: str) -> list[float]:
         if found is None:
             raise InputError(f"'{path}' has no memory by rank", EXAMPLE)
         return found
-    lines = [(number, line.split(",")[-1]) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    whole = split_lines(text, f"'{path}'")
+    lines = [(number, line.split(",")[-1]) for number, line in enumerate(whole, 1) if line.strip()]
     scale = 2.0**30
     if lines and not re.search(r"\d", lines[0][1]):  # a heading, which may name the unit
         unit = re.search(r"(bytes|[mg]i?b)\W*$", lines.pop(0)[1].lower())

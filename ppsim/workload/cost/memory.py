@@ -39,6 +39,7 @@ MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer h
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
+ROUNDING = 1e-9
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
 
@@ -217,16 +218,17 @@ def states_of_devices(
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Count the stage-microbatches that each device holds at most, shape (devices,)."""
+    """Count the stage-microbatches that each device holds at most, begun ones too, shape (devices,)."""
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
     held, _ = held_at_peaks(schedule, StageMemory(none, none, none, one, one, none))
-    return held.astype(np.int64)
+    return np.ceil(held - ROUNDING).astype(np.int64)
 
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
     """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
     change, backward = _changes(schedule, stages)
     during = np.where(backward, stages.work[schedule.stage], 0.0)
+    during /= schedule.n_slices
     held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
     for device, ops in enumerate(_queues(schedule)):
         most = _most(change[ops])
@@ -259,7 +261,10 @@ def held_stages(schedule: Schedule) -> tuple[Bytes, NDArray[np.intp]]:
 
 
 def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
-    """What each op adds to the activations that its device holds, and whether it is a backward that needs more."""
+    """What each op adds to the activations that its device holds, and whether it is a backward that needs more.
+
+    An op of a slice adds as much less as the slice is shorter than its sequence.
+    """
     kind, stage = schedule.kind, schedule.stage
     change = np.zeros(len(schedule))
     for what, amount in (
@@ -269,7 +274,7 @@ def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np
         (Kind.W, -stages.kept),
     ):
         here = kind == what
-        change[here] = amount[stage[here]]
+        change[here] = amount[stage[here]] / schedule.n_slices
     return change, (kind == Kind.B) | (kind == Kind.I)
 
 
@@ -306,5 +311,10 @@ def _layer_work(model: Model, parallel: Parallel, layer: Layer, content: StageCo
     """Bytes that the backward of one layer needs while it runs."""
     p, width = parallel, {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp]
     result = ITEM * tokens_of(model, p) * width / p.tp * (2 if model.gated else 1)
-    again = (1.0 if content.recomputed and p.recompute == "full" else 0.0) + p.offload  # and the layer that is copied
-    return result + again * layer_activations(model, p, layer, "none") if again else result
+    whole = layer_activations(model, p, layer, "none")
+    if content.recomputed and p.recompute == "full":
+        result += whole
+    if p.offload:  # the layer that is copied
+        alone = content.recomputed == content.layers
+        result += p.offload * (layer_activations(model, p, layer, p.recompute) if alone else whole)
+    return result

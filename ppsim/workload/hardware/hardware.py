@@ -323,6 +323,7 @@ def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
     return Kind(Machine(spec, gpu, alone), nodes.count * alone.devices_per_node)
 
 
+ONE_KIND = "h100x8,nvlink4,ib-400"
 WORDS = re.compile(r"([a-z][a-z0-9.-]*?)x([1-9][0-9]{0,4}),([a-z0-9-]+),([a-z][a-z0-9-]*?)(?:x([1-9][0-9]{0,3}))?")
 
 
@@ -334,10 +335,19 @@ def _from_words(spec: str) -> Cluster:
     Raises:
         InputError: words that are not these.
     """
-    hint = "GPUxCOUNT,LINK,CARD or GPUxCOUNT,LINK,CARDxCOUNT: h100x8,nvlink4,ib-400; names: ppsim list --gpus --links"
+    hint = f"GPUxCOUNT,LINK,CARD or GPUxCOUNT,LINK,CARDxCOUNT: {ONE_KIND}; names: ppsim list --gpus --links"
     match = WORDS.fullmatch(spec.lower().replace(" ", ""))
     if match is None or match[1] not in gpus():
-        raise InputError(f"{quote(spec)} is no cluster in words", hint)
+        text = spec.lower().replace(" ", "")
+        if match is None and re.fullmatch(r"[a-z][a-z0-9.-]*x[1-9][0-9]*,[a-z0-9-]+", text):
+            what = f"{quote(spec)} names no card between nodes, which one node alone does not use"
+            raise InputError(what, f"{text},ib-400")
+        if len(re.findall(r"[a-z][a-z0-9.-]*x[0-9]+|[0-9]+x[a-z][a-z0-9.-]*", text)) > 1 and match is None:
+            what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
+            raise InputError(what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}")
+        if match and match[1] not in gpus():
+            raise _unknown("GPU", match[1], gpus())
+        raise InputError(f"not a cluster in words: {quote(spec)}", hint)
     for link in (match[3], match[4]):
         if link not in NAMED:
             raise InputError(f"{quote(spec)} has a link of no known name, {quote(link)}", f"one of {', '.join(NAMED)}")
@@ -349,4 +359,7 @@ def _from_words(spec: str) -> Cluster:
 
 def _unknown(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
     guess = guess_of(spec.lower(), known)
-    return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, or a .toml file")
+    own = "or a .toml file"
+    if what == "GPU":
+        own = "or your own in a file, which a cluster file names (ppsim plan --help shows both)"
+    return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, {own}")

@@ -484,7 +484,8 @@ def _read(spec: str, any_length: bool) -> Model:
     if not spec.endswith(".toml") and not Path(spec).exists():
         raise InputError(
             f"no model {quote(spec)} in the library and no such file.{guess_of(spec.lower(), known)}",
-            f"one of {', '.join(known)} (ppsim model), a .toml file, or a Hugging Face config.json",
+            "the config.json of its page on Hugging Face (--model config.json --seq LENGTH), a .toml file, or one of "
+            f"{', '.join(known)}",
         )
     text = read_text(spec, f'a file with schema = "{SCHEMA}", {EXAMPLE}', largest=LARGEST_CONFIG)
     if f'"{SCHEMA_OF_SIZES}"' in text:

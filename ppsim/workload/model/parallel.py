@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf
+from typing import Any
 
 from ppsim.base.toml import Refused, one_of, within
 from ppsim.schedules import find
@@ -42,6 +43,8 @@ class Parallel:
         mbs: sequences in a microbatch.
         microbatches: microbatches of one pipeline in a step.
         schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or interleaved.
+        slices: pieces of each sequence, by which an op's costs are divided; 0 takes as many as the
+            schedule cuts where nobody says.
         sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers too.
         zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too, scattered after every
             microbatch; 3 weights too, gathered for every microbatch.
@@ -55,6 +58,7 @@ class Parallel:
         post_validation: whether a device's optimizer step waits for no other device, so that a step takes the longest
             span of a device: zero-bubble's post-validation (arXiv 2401.10241, section 4).
         overlap_ep: whether an F and a B of different microbatches run as a pair that hides all-to-all.
+        pairs_overlap: whether schedules made of such pairs may hide all-to-all where ``overlap_ep`` is not set.
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
@@ -76,6 +80,9 @@ class Parallel:
             rank and each node that has some of them.
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
+        weight_forwards: how many times a forward that recomputes runs again for W, beside once for I.
+        by_schedule: what the software does otherwise with some schedules: the name of each, and fields of
+            this class with their values; ``for_schedule`` puts them in place.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
     """
 
@@ -88,6 +95,7 @@ class Parallel:
     mbs: int = 1
     microbatches: int = 1
     schedule: str = ""
+    slices: int = 0
     sequence_parallel: bool = True
     zero: int = 1
     recompute: str = "none"
@@ -99,6 +107,7 @@ class Parallel:
     overlap_dp: bool = True
     post_validation: bool = False
     overlap_ep: bool = False
+    pairs_overlap: bool = True
     offload: float = 0.0
     precision: str = "bf16"
     gradient_bytes: int = 4
@@ -113,6 +122,8 @@ class Parallel:
     dispatch: str = "alltoall"
     dispatch_bytes: int = 2
     expert_load: float = 1.0
+    weight_forwards: int = 0
+    by_schedule: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
@@ -134,6 +145,12 @@ class Parallel:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
         if not 1 <= self.expert_load < inf:
             raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
+
+    def for_schedule(self, schedule: str) -> Parallel:
+        """Return what a run does with a schedule: what its software does otherwise with it is in place."""
+        if not self.by_schedule:
+            return self
+        return replace(self, by_schedule=(), **dict(dict(self.by_schedule).get(schedule, ())))
 
     @property
     def gpus(self) -> int:
@@ -165,6 +182,11 @@ class Parallel:
         """Name of the schedule in the registry: with one more forward first where F and B run in pairs."""
         name = self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
         return f"{name}-overlap" if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved") else name
+
+    @property
+    def pieces(self) -> int:
+        """Slices of each sequence that go through the pipeline one by one; 1 where the schedule cuts none."""
+        return self.slices or (find(self.schedule).slices if self.pp > 1 and self.schedule else 1)
 
     @property
     def replicas(self) -> int:

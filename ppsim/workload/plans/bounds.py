@@ -89,24 +89,29 @@ class Whole:
 
     def __init__(self, task: Task, group: Group) -> None:
         self.task, self.group = task, group
-        self.works: dict[tuple[bool, str], tuple[float, float]] = {}
-        self.contents: dict[tuple[str, int, int], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
+        self.otherwise = frozenset(name for name, _ in task.axes.base.by_schedule)
+        self.works: dict[tuple[bool, str, str], tuple[float, float]] = {}
+        self.contents: dict[tuple[str, int, int, str], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
         self.stages: dict[tuple[Any, ...], Stages] = {}
-        self.layers: dict[tuple[str, bool, str, int], Floats] = {}
+        self.layers: dict[tuple[str, bool, str, int, str], Floats] = {}
         self.times: dict[tuple[Any, ...], tuple[float, Floats]] = {}
-        self.parts: dict[tuple[str, int, int], tuple[Bytes, float]] = {}
+        self.parts: dict[tuple[str, int, int, str], tuple[Bytes, float]] = {}
         self.room: dict[Candidate, NDArray[np.int64]] = {}
         self.caps: dict[str, Bytes] = {}
 
-    def work(self, paired: bool, recompute: str) -> tuple[float, float]:
+    def apart(self, schedule: str) -> str:
+        """Return a schedule with which the software does something otherwise; empty for all others."""
+        return schedule if schedule in self.otherwise else ""
+
+    def work(self, paired: bool, recompute: str, schedule: str = "") -> tuple[float, float]:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all.
 
         What ZeRO-2, ZeRO-3 and offload add is no straight line over the layers that recompute, so no bound has it.
         """
-        key = paired, recompute
+        key = paired, recompute, self.apart(schedule)
         if key not in self.works:
             g = self.group
-            base = habits(self.task.axes.base, paired, 1, 0)
+            base = habits(self.task.axes.base, paired, 1, 0, self.apart(schedule))
             sizes = (g.tp, g.cp, g.ep, g.mbs)
             self.works[key] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[key]
@@ -117,10 +122,11 @@ class Whole:
         share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
         if self.task.machine.kinds:
             return self._on_kinds(candidate, paired, 0.0 if split else 1.0)
-        forward, backward = self.work(paired, "none")
+        forward, backward = self.work(paired, "none", name)
         if share:
-            backward += share * (self.work(paired, candidate.recompute)[1] - backward)
+            backward += share * (self.work(paired, candidate.recompute, name)[1] - backward)
         work, ends = forward + backward, forward + (0.0 if split else backward)
+        ends /= find(name).slices if name else 1
         filled = two or self.task.axes.base.post_validation
         least = least_share(g.pp, g.microbatches, 0.0 if filled else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
@@ -128,7 +134,7 @@ class Whole:
     def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
         """Return the time that a candidate takes at least on several kinds of nodes, by its layers alone."""
         g, model, layout = self.group, self.task.model, candidate.layout
-        key = (layout, paired, candidate.recompute, candidate.layers)
+        key = (layout, paired, candidate.recompute, candidate.layers, self.apart(candidate.schedule))
         split = layout_layers(model, g.pp * candidate.vp, layout)
         assert split is not None
         if key not in self.layers:
@@ -138,6 +144,7 @@ class Whole:
             plain = layer_times(model, machine, replace(alone, recompute="none"))
             self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
         one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
+        one = one and not (candidate.schedule and find(candidate.schedule).slices > 1)
         one = one and not self.task.axes.base.post_validation
         layers = self.layers[key]
         if (*key, one, backwards) not in self.times:
@@ -166,7 +173,7 @@ class Whole:
         if lives is None:
             return None
         alike = tuple(candidate[3:] for candidate in run)
-        key = (vp, *alike)
+        key = (vp, self.apart(schedule), *alike)
         if key not in self.stages:
             needs = StageMemory(*np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0))
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
@@ -199,7 +206,8 @@ class Whole:
 
     def _held_with(self, candidate: Candidate, lives: Lives) -> Bytes:
         """Return what each device holds at least with 1, 2, ... layers spread over its stages: (layers, devices)."""
-        vp, model, alike = candidate.vp, self.task.model, (candidate.recompute, candidate.zero, candidate.offload)
+        vp, model = candidate.vp, self.task.model
+        alike = (candidate.recompute, candidate.zero, candidate.offload, self.apart(candidate.schedule))
         if alike not in self.parts:
             again = int(candidate.recompute != "none")
             contents = [StageContent(((kind, 1),), 0, False, 0, again) for kind, _ in _kinds(model)]
@@ -215,11 +223,11 @@ class Whole:
 
     def _rows(self, candidate: Candidate) -> Floats:
         """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape (stages, 6)."""
-        _, vp, _, recompute, layers, layout, zero, offload = candidate
+        _, vp, schedule, recompute, layers, layout, zero, offload = candidate
         model, g = self.task.model, self.group
-        key = recompute, zero, offload
+        key = recompute, zero, offload, self.apart(schedule)
         if key not in self.contents:
-            base = habits(self.task.axes.base, False, zero, offload)
+            base = habits(self.task.axes.base, False, zero, offload, self.apart(schedule))
             self.contents[key] = _alone(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute), {}
         alone, known = self.contents[key]
         contents, which = stage_contents(model, g.pp, vp, layout, recompute, layers)
@@ -243,7 +251,7 @@ class Stages:
         parts = zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True)
         whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
         states = whole @ lives.owners
-        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0)
+        beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0) / lives.slices
         return states, states + self.needs.activations @ lives.counts.T + beside
 
 
@@ -339,7 +347,9 @@ def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute:
     )
 
 
-def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False) -> float:
+def least_seconds(
+    costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False, pieces: int = 1
+) -> float:
     """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
 
     Args:
@@ -347,12 +357,14 @@ def least_seconds(costs: StageCosts, devices: np.ndarray[Any, Any], microbatches
         devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
         microbatches: of a step.
         post: whether devices wait for no other to end a step, and a device's work alone counts.
+        pieces: slices of each sequence, of which a device waits for the first alone.
     """
     each = np.tile(costs.time[Kind.F] + costs.time[Kind.B], len(devices)) / len(devices)
     work = np.bincount(devices.ravel(), each) * microbatches
     if post:
         return float(work.max())
-    before, first = np.cumsum(costs.time[Kind.F]) - costs.time[Kind.F], np.empty((len(devices), len(work)))
+    forward = costs.time[Kind.F] / pieces
+    before, first = np.cumsum(forward) - forward, np.empty((len(devices), len(work)))
     for row, replica in zip(first, devices, strict=True):
         row[replica[::-1]] = before[::-1]  # of a device's stages the first one is written last
     return float((work + first.min(axis=0)).max())

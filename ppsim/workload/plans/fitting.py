@@ -23,7 +23,9 @@ def fitting(
 ) -> tuple[Parallel, ...]:
     """List what a run may have done to fit: itself where it does, else with what frees enough and least more.
 
-    Of each way the least that fits: modules that recompute, a share of activations on the host, whole layers.
+    Of each way the least that fits: modules that recompute, a share of activations on the host, and whole layers,
+    in the end all of them with a share of what they keep on the host. So no run that misses by little takes a
+    way that costs much more.
 
     Args:
         model: the model.
@@ -33,9 +35,12 @@ def fitting(
         modules: whether its software recomputes modules; whole layers, all software does.
         offload: whether it copies activations to the host.
     """
-    ways = [_modules(model, parallel)] if modules and parallel.recompute == "none" else []
-    ways += [(replace(parallel, offload=share) for share in EIGHTHS)] if offload else []
-    ways += [_layers(model, parallel)] if parallel.recompute == "none" else []
+    ways = [[*_modules(model, parallel)]] if modules and parallel.recompute == "none" else []
+    ways += [[replace(parallel, offload=share) for share in EIGHTHS]] if offload else []
+    if parallel.recompute == "none":
+        whole = replace(parallel, recompute="full", recompute_layers=None)
+        more = [replace(whole, offload=share) for share in EIGHTHS] if offload else []
+        ways += [[*_layers(model, parallel), *more]]
     if _fits(model, machine, parallel, layout):
         return (parallel,)
     found = [next((tried for tried in way if _fits(model, machine, tried, layout)), None) for way in ways]

@@ -18,6 +18,26 @@ RUNNABLE = {
 CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
 
 
+def launch_text(framework: str, model: Model, parallel: Parallel, layout: Layout) -> str:
+    """Return a plan's launch flags, one a line, or its TOML, as ``framework`` takes them.
+
+    Raises:
+        InputError: the framework does not run the plan.
+    """
+    if framework == "torchtitan":
+        return torchtitan_toml(model, parallel, layout)
+    return " \\\n  ".join(megatron_flags(model, parallel, layout))
+
+
+def refusal(framework: str, model: Model, parallel: Parallel, layout: Layout) -> InputError | None:
+    """Return why a framework does not run a plan; None where its launch flags can be written."""
+    try:
+        launch_text(framework, model, parallel, layout)
+    except InputError as error:
+        return error
+    return None
+
+
 def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str]:
     """Write the flags of Megatron-LM's pretrain scripts, one option with its values each.
 
@@ -224,9 +244,7 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
     if p.recompute == "selective":
         lines[-1] += "  # the plan recomputes attention's products; torchtitan chooses operators itself"
-    if p.recompute_layers is not None:
-        lines[-1] += f"  # the plan recomputes {p.recompute_layers} layers of each stage, which this cannot say"
-    lines += ["", "[compile]", "enable = true", 'components = ["model", "loss"]']
+    lines += ["", "[compile]", f"enable = {str(p.kernels == 'compiled').lower()}", 'components = ["model", "loss"]']
     return "\n".join(lines) + "\n"
 
 
@@ -239,6 +257,8 @@ def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
         raise InputError(f"torchtitan does not number ranks {p.rank_order}", "leave out --rank-order")
     if p.precision not in ("bf16", *CONVERTERS):
         raise InputError(f"torchtitan does not train in {p.precision}", "--precision bf16")
+    if p.recompute == "full" and p.recompute_layers is not None:
+        raise InputError("torchtitan recomputes all layers or none", "--recomputes none,selective")
     rounds = max(1, p.microbatches // p.pp)
     if p.schedule in ("interleaved", "interleaved-zb") and p.microbatches % rounds:
         raise InputError(f"torch interleaves no {p.microbatches} microbatches on {p.pp} devices", "another --mbs")

@@ -135,6 +135,18 @@ def alike(these: Sequence[Setting], others: Sequence[Setting]) -> Floats:
     return result
 
 
+def _variances(settings: Sequence[Setting]) -> Floats:
+    """Return the diagonal of ``alike(settings, settings)``."""
+    result: Floats = np.square(_shares(settings)) @ np.square(TERM_SPREAD) + ALIKE_SPREAD**2
+    return result
+
+
+def _diagonal(columns: Floats, inverse: Floats) -> Floats:
+    """Return the diagonal of ``columns.T @ inverse @ columns``."""
+    result: Floats = np.einsum("ij,ij->j", columns, inverse @ columns)
+    return result
+
+
 @dataclass(frozen=True)
 class Nearby:
     """Measured runs, and what they say of others.
@@ -174,6 +186,19 @@ class Nearby:
         """Return the factor of each prediction of one GPU, shape (settings,)."""
         runs, errors, inverse = self._family(settings[0].family)
         return np.exp(errors @ (inverse @ alike([run.setting for run in runs], settings)))
+
+    def differing(self, settings: Sequence[Setting], others: Sequence[Setting]) -> Floats:
+        """Return how far the errors of predictions of one GPU may differ, in logarithms of steps.
+
+        Four in five pairs differ by less. Shape (settings, others).
+        """
+        runs, _, inverse = self._family(settings[0].family)
+        here, there = (alike([run.setting for run in runs], each) for each in (settings, others))
+        across = alike(settings, others) - here.T @ inverse @ there
+        own = (_variances(each) - _diagonal(known, inverse) for each, known in ((settings, here), (others, there)))
+        squares = next(own)[:, None] + next(own)[None] - 2 * across
+        result: Floats = EIGHTY * np.sqrt(np.maximum(squares, 0.0))
+        return result
 
     def together(self, settings: Sequence[Setting], measured: float | None = None) -> tuple[list[Correction], Floats]:
         """Correct predictions of one GPU, and return the covariance of the errors that are left."""

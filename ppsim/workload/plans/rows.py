@@ -23,6 +23,7 @@ from ppsim.workload.plans.software import Software
 from ppsim.workload.plans.stated import parallel_of, stated, unread, version_of
 
 LARGEST = 64 << 20
+NESTED = ("architecture", "layout", "peak_by_rank_MB")  # of a row; only JSON can hold them
 # The first that a row's GPU contains is its cluster.
 CLUSTERS = (
     ("gb300", "gb300-nvl72"),
@@ -143,7 +144,7 @@ def read_table(path: str) -> list[Row]:
     """
     hint = 'CSV, or JSON with "rows", of published runs'
     if Path(path).suffix.lower() in (".csv", ".parquet"):
-        cells = tables.read_table(path, hint)
+        cells = tables.read_table(path, hint, lists=NESTED)
         return [{key: 0 if cell == "0" else cell for key, cell in row.items() if key and cell != ""} for row in cells]
     data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{path}'", hint)
     rows = data.get("rows") if isinstance(data, dict) else data
@@ -332,7 +333,7 @@ def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: s
     if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
         schedule = "interleaved" if chunks > 1 else "1f1b"
     microbatches = max(per_pipeline // mbs, 1)
-    return replace(fixed, mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
+    return replace(fixed.for_schedule(schedule), mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
 
 
 def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:

@@ -2,6 +2,9 @@
 
 Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan that is still wanted
 gives the time that later candidates must be able to beat. So results and counts are the same on any number of workers.
+
+The first pass simulates every plan that may tie with the fastest, whatever is printed, and schedules ordered by costs
+for the fastest of them. Only then are further plans simulated to be listed. So how many are listed changes no choice.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
 from ppsim.workload.plans.by_speed import layout_of
+from ppsim.workload.plans.flags import refusal
 from ppsim.workload.plans.space import FITTED, Candidate, read_key
-from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
+from ppsim.workload.plans.task import HELD, LACKED, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
 
 FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
 MOST_FITTED = {
@@ -36,6 +40,7 @@ MOST_FITTED = {
     "zb-v": 8,
     "v-auto": 2,
 }  # plans that are ordered by costs; v-auto takes seconds for each
+SEEDS = 10  # plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
 MANY = 10_000  # candidates
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
@@ -53,10 +58,14 @@ def search(task: Task, run: Map, found: Found, report: Report) -> None:
         report: called with the share done and a line.
     """
     report(None, f"bounds of {task.gpus:,} GPUs' plans")
-    seen = found.simulated
-    _run_rounds(task, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
+    seen, first = found.simulated, replace(task, keep=SEEDS if task.axes.fitted else 1, front=False)
+    left = _run_rounds(first, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
     if fitted := list(_fit_orders(task, seen)):
-        _run_rounds(task, run, found, bound_candidates(task, fitted, found), report, seen)
+        left += _run_rounds(first, run, found, bound_candidates(task, fitted, found), report, seen)
+    found.rows = best_of(task, seen.copy())
+    if task.keep > first.keep or task.front:
+        found.counts.subtract(outcome for _, outcome in left)
+        _run_rounds(replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen)
     found.complete = True
 
 
@@ -65,15 +74,23 @@ def has_many(task: Task) -> bool:
     return any(True for _ in islice(list_candidates(task), MANY, None))
 
 
-def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: Report, seen: list[Row]) -> None:
+def _run_rounds(
+    task: Task, run: Map, found: Found, left: list[Bound], report: Report, seen: list[Row]
+) -> list[tuple[Bound, str]]:
     """Evaluate candidates round by round, best bound first.
 
     All that were simulated are kept in ``seen``: which are wanted is independent of the order in which they came.
+
+    Returns:
+        The candidates that cannot win, each with the outcome as which it is counted.
     """
     tried, exact, size = 0, None, FIRST_ROUND
+    beaten: list[tuple[Bound, str]] = []
     while left:
         limit = _limit(task, found.rows)
-        able = _leave_out(left, limit, found)
+        able, slow = _leave_out(left, limit)
+        found.counts[WORK] += len(slow)
+        beaten += ((bound, WORK) for bound in slow)
         chosen, left = able[:size], able[size:]
         size = min(2 * size, ROUND)
         # Neighbours share a schedule, which a worker keeps.
@@ -94,7 +111,10 @@ def _run_rounds(task: Task, run: Map, found: Found, left: list[Bound], report: R
         finally:  # an interruption loses nothing
             found.rows = best_of(task, seen.copy())
         found.counts.update(row["outcome"] for row in rows if row)
+        outcomes = ((bound, row["outcome"]) for bound, row in zip(chosen, rows, strict=True) if row)
+        beaten += ((bound, outcome) for bound, outcome in outcomes if outcome == STAGES)
     found.least = exact or found.least
+    return beaten
 
 
 def _schedule_of(candidate: Candidate) -> tuple[str, int, int, int]:
@@ -134,30 +154,34 @@ def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
     """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
-    best = rows[task.keep - 1]["step_s"] if len(rows) >= task.keep else task.known
-    return ((best, 0.0),) if best < float("inf") else ()
+    if len(rows) < task.keep:
+        return ((task.known, 0.0),) if task.known < float("inf") else ()
+    return ((max(rows[task.keep - 1]["step_s"], rows[0]["step_s"] * (1 + task.near)), 0.0),)
 
 
 def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
     return any(best <= seconds and held <= bytes_ for best, held in limit)
 
 
-def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...], found: Found) -> list[Bound]:
-    """Leave out the candidates that cannot win any more, and count them."""
+def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...]) -> tuple[list[Bound], list[Bound]]:
+    """Divide candidates into those that may win and those that cannot win any more."""
     if not limit:
-        return bounds
+        return bounds, []
     seconds = np.array([bound.seconds for bound in bounds])
     held = np.array([bound.bytes_ for bound in bounds])
     out = np.zeros(len(bounds), np.bool_)
     for best, least in limit:
         out |= (seconds >= best) & (held >= least)
-    found.counts[WORK] += int(out.sum())
-    return [bound for bound, gone in zip(bounds, out.tolist(), strict=True) if not gone]
+    able: list[Bound] = []
+    slow: list[Bound] = []
+    for bound, gone in zip(bounds, out.tolist(), strict=True):
+        (slow if gone else able).append(bound)
+    return able, slow
 
 
 def best_of(task: Task, rows: list[Row]) -> list[Row]:
     """The rows that are wanted, best first."""
-    rows.sort(key=lambda row: (row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]))
+    rows.sort(key=order_of)
     if task.axes.fitted:
         rows = list(_without_ties(rows))
     rows = list(_without_twins(rows))
@@ -168,6 +192,11 @@ def best_of(task: Task, rows: list[Row]) -> list[Row]:
     for row, on_front in zip(rows, best.tolist(), strict=True):
         row["pareto"] = on_front
     return [row for place_, row in enumerate(rows) if row["pareto"] or place_ < task.keep]
+
+
+def order_of(row: Row) -> tuple[float, float, bool, str]:
+    """The order of plans: time, then memory, then a fixed order of ops before one by costs."""
+    return row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]
 
 
 def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
@@ -217,6 +246,8 @@ class Evaluate:
         task, g = self.task, candidate.group
         parallel, machine = candidate.parallel(task.axes.base), task.machine_of(candidate.layout)
         layout, caps = layout_of(task, candidate), task.caps(machine, parallel)
+        if task.launch and refusal(task.launch, task.model, parallel, layout):
+            return {"outcome": LACKED}
         devices = np.zeros((1, 1), np.int32)
         if g.pp > 1:
             devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
@@ -226,7 +257,8 @@ class Evaluate:
         if (each > caps).any():
             return {"outcome": HELD, "memory_bytes": states}
         costs = stage_costs(task.model, machine, parallel, layout)
-        least = least_seconds(costs, devices, g.microbatches, parallel.post_validation) * (1 - ROUNDING)
+        post, pieces = parallel.post_validation, parallel.pieces
+        least = least_seconds(costs, devices, g.microbatches, post, pieces) * (1 - ROUNDING)
         if _beaten(self.limit, least, states):
             return {"outcome": STAGES}
         schedule = queues_of(parallel, costs) if g.pp > 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
+LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}  # the software of launch flags, where nothing names it
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Techniques:
     recompute: str | None = None
     zero: int | None = None
     rank_order: str | None = None
+    weight_forwards: int | None = None
 
 
 NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "moment_precision": "moment_bytes"}
@@ -58,13 +61,19 @@ NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "m
 
 def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
     """Replace what techniques say of a run; None says nothing."""
+    changes = changes_of(said)
+    return replace(parallel, **changes) if changes else parallel
+
+
+def changes_of(said: dict[str, Any]) -> dict[str, Any]:
+    """Return what techniques say as fields of ``Parallel``; None says nothing."""
     changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
     for name in ("gradient_bytes", "moment_bytes"):
         if name in changes:
             changes[name] = PRECISIONS[changes[name]]
     if "rank_order" in changes:
         changes["rank_order"] = RANK_ORDERS.get(changes["rank_order"], changes["rank_order"])
-    return replace(parallel, **changes) if changes else parallel
+    return changes
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Rule(Techniques):
         precisions: of training for which it holds; empty for all.
         hosts: x86 or grace; empty both.
         families: of chips; empty for all.
+        schedules: of the pipeline for which it holds; empty for all.
         models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries a state.
         source: where it is from.
     """
@@ -88,6 +98,7 @@ class Rule(Techniques):
     precisions: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     source: str = ""
 
@@ -190,10 +201,16 @@ class Version:
         known = f"{newest}, the newest release that the library knows" if newest else "any: no rule tells them apart"
         return f"{name} {given} is taken as {known}"
 
-    def techniques(self, gpu: Gpu | None, precision: str = "", model: Model | None = None) -> dict[str, Any]:
-        """List what the version does on a GPU in a precision with a model: techniques by name, those said alone."""
+    def techniques(
+        self, gpu: Gpu | None, precision: str = "", model: Model | None = None, schedule: str = ""
+    ) -> dict[str, Any]:
+        """List what the version does on a GPU in a precision with a model and a schedule.
+
+        Techniques by name, those said alone.
+        """
         said: dict[str, Any] = {}
         mine = {"hosts": gpu.host if gpu else "", "families": gpu.family if gpu else "", "precisions": precision}
+        mine["schedules"] = schedule
         has = {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)} if model else {}
         for software in self.software.below:
             for rule in software.rule:
@@ -202,6 +219,23 @@ class Version:
                 if fits and self._holds(rule, software is self.software):
                     said |= {f.name: v for f in fields(Techniques) if (v := getattr(rule, f.name)) is not None}
         return said
+
+    def by_schedule(
+        self, gpu: Gpu | None, precision: str, model: Model | None, settled: Collection[str]
+    ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
+        """List what the version does otherwise with some schedules, as the field of ``Parallel`` of this name.
+
+        ``settled``: techniques that the user or the run states, whatever the schedule.
+        """
+        usual = self.techniques(gpu, precision, model)
+        names = {name for software in self.software.below for rule in software.rule for name in rule.schedules}
+        found = []
+        for schedule in sorted(names):
+            said = self.techniques(gpu, precision, model, schedule)
+            other = {name: value for name, value in said.items() if usual.get(name) != value and name not in settled}
+            changes = changes_of(other)
+            found += [(schedule, tuple(sorted(changes.items())))] if changes else []
+        return tuple(found)
 
     def _holds(self, rule: Rule, own: bool) -> bool:
         if rule.named or rule.before:

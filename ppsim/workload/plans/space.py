@@ -95,10 +95,15 @@ class Axes:
     joints: tuple[int, ...] = ()
 
 
-@lru_cache(maxsize=64)
-def habits(base: Parallel, paired: bool, zero: int, offload: int) -> Parallel:
-    """Set ZeRO, offload and overlap; ``paired``: all-to-all hides behind the other half of a pair."""
-    return replace(base, overlap_ep=base.overlap_ep or paired, zero=zero, offload=offload / 100)
+@lru_cache(maxsize=256)
+def habits(base: Parallel, paired: bool, zero: int, offload: int, schedule: str = "") -> Parallel:
+    """Set ZeRO, offload, overlap, and what the software does otherwise with a schedule.
+
+    ``paired``: all-to-all may hide behind the other half of a pair.
+    """
+    base = base.for_schedule(schedule)
+    hides = base.overlap_ep or (paired and base.pairs_overlap)
+    return replace(base, overlap_ep=hides, zero=zero, offload=offload / 100)
 
 
 class Group(NamedTuple):
@@ -139,14 +144,14 @@ class Candidate(NamedTuple):
 
     @property
     def paired(self) -> bool:
-        """Whether its schedule runs F and B in pairs that hide all-to-all."""
+        """Whether its schedule runs F and B in pairs that may hide all-to-all."""
         return self.schedule in PAIRS and self.group.ep > 1
 
     def parallel(self, base: Parallel) -> Parallel:
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            habits(base, self.paired, self.zero, self.offload),
+            habits(base, self.paired, self.zero, self.offload, self.schedule),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
@@ -249,7 +254,7 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
     zeros = axes.zero or ((1, 3) if group.pp == 1 else (1,))
     zeros = zeros if group.dp * group.cp > 1 else zeros[:1]  # there is nothing to divide over
     for vp, schedule in _pipelines(model.layers, group.pp, axes):
-        if schedule in NEED_EXPERTS and group.ep == 1:
+        if schedule in NEED_EXPERTS and (group.ep == 1 or not axes.base.pairs_overlap):
             continue
         stages = group.pp * vp
         least = model.layers // stages
@@ -262,7 +267,7 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                     if layout in BY_SPEED and (schedule in TWO_REPLICAS or layers > 0 or stages > model.layers):
                         continue  # devices with a stage of either end, as many layers that recompute, stages of none
                     if layout_layers(model, stages, layout) is not None:
-                        for zero, offload in product(zeros, axes.offload if recompute != "full" else axes.offload[:1]):
+                        for zero, offload in product(zeros, axes.offload):
                             yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
 
 
@@ -338,11 +343,13 @@ class Lives(NamedTuple):
         owners: shape (stages, devices), how many replicas of a stage each device holds.
         counts: shape (devices, stages), activations of each stage, all at one time.
         at_work: shape (devices,), the stage whose backward runs then, or -1.
+        slices: pieces of a sequence, of which a backward has one at work.
     """
 
     owners: NDArray[np.float64]
     counts: NDArray[np.float64]
     at_work: NDArray[np.intp]
+    slices: int = 1
 
 
 @lru_cache(maxsize=16384)
@@ -359,7 +366,7 @@ def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | No
     owners = sum((np.eye(pp)[replica] for replica in devices), np.zeros((pp * vp, pp)))
     if made is None:  # all stages have a microbatch before its first backward
         return Lives(owners, owners.T, np.full(pp, -1))
-    return Lives(owners, *held_stages(made))
+    return Lives(owners, *held_stages(made), made.n_slices)
 
 
 def short_run(pp: int, microbatches: int) -> int:

@@ -82,12 +82,15 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     version, precision = version_of(row), _precision(row)
     said = version.techniques(gpu, precision or "", model)
     precision = precision or said.get("precision") or "bf16"
-    said = version.techniques(gpu, precision, model) | {"precision": precision} | stated(row)
+    states = stated(row)
+    said = version.techniques(gpu, precision, model) | {"precision": precision} | states
     if count_of(row, "fsdp", 0) > 1 and "zero" not in row:
         said["zero"] = 3
     if count_of(row, "pp", 1) > 1:  # torch keeps gathered weights and whole gradients until a step ends
         said["zero"] = min(said.get("zero", 1), 1)
-    parallel = apply(Parallel(adapters="lora" in str(row.get("task") or "").lower()), said)
+    adapters = "lora" in str(row.get("task") or "").lower()
+    otherwise = version.by_schedule(gpu, precision, model, {*states, "zero"})
+    parallel = apply(Parallel(adapters=adapters, by_schedule=otherwise), said)
     share = number_of(row, "offload") or 0.0
     if share > 1:
         raise Skipped(f"offload {row.get('offload')!r} is no share of 0 to 1")

@@ -17,12 +17,13 @@ from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
 RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
 REFUSED = "the schedule refuses the shape"
+LACKED = "the software's launch flags refuse the plan"
 STATES = "weights, gradients and optimizer do not fit"
 HELD = "activations do not fit"
 WORK = "cannot win: work, fill and drain"
 STAGES = "cannot win: work and fill of its slowest device"
 SIMULATED = "simulated"
-OUTCOMES = (REFUSED, STATES, HELD, WORK, STAGES, SIMULATED)
+OUTCOMES = (REFUSED, LACKED, STATES, HELD, WORK, STAGES, SIMULATED)
 ROUNDING = 1e-9
 
 Row = dict[str, Any]
@@ -42,6 +43,10 @@ class Task:
         keep: how many plans are wanted.
         front: whether slower plans that hold less memory are wanted too.
         known: seconds of a step that is known to be possible; slower groups are not even counted.
+        near: how much slower than the fastest a plan may be and certainly be simulated, as a share,
+            so that the best can be chosen from all plans that may tie.
+        launch: the framework whose launch flags every plan must have, megatron or torchtitan;
+            empty for none.
 
     On several kinds of nodes each GPU has no more than its own usable bytes, and ``cap`` at most.
     """
@@ -55,6 +60,8 @@ class Task:
     keep: int = 10
     front: bool = False
     known: float = float("inf")
+    near: float = 0.0
+    launch: str = ""
 
     def machine_of(self, layout: str) -> Machine:
         """Return the machine with the kinds of nodes in the order in which a layout's ranks lie."""

@@ -6,18 +6,20 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ppsim.core.costs import Costs
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind, Scope, Stream, pack
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple import streams
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.errors import Deadlock
+from ppsim.errors import Deadlock, InputError
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import bound_schedule
+from ppsim.search.rules.offload import add_offload
+from tests.cases import PLAIN, SOME
 from tests.lanes import COPIES, random_costs, with_lanes
 
 
@@ -177,3 +179,29 @@ def test_an_activation_on_the_host_is_not_held():
     assert measure(simulate(schedule, free)).peak_activations.tolist() == [1]
     slow = Costs(np.ones((5, 1)), others={Kind.OFFLOAD: np.array([3.0])})
     assert measure(simulate(schedule, slow)).peak_activations.tolist() == [2]
+
+
+@SOME
+@given(
+    st.sampled_from(PLAIN),
+    st.integers(1, 5),
+    st.integers(1, 10),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+@example("interleaved-overlap", 4, 16, 0.0)
+def test_copies_that_decide_nothing_change_no_critical_path(name, devices, microbatches, comm):
+    """Of ops that set a start together the one before in the queue is named, then the input's."""
+    try:
+        plain = generate(name, devices=devices, microbatches=microbatches)
+    except InputError:
+        return
+    costs = costs_for(plain, comm=comm)
+    copied = add_offload(plain, costs, 1)
+    before, after = simulate(plain, costs), simulate(copied, costs)
+    own = np.flatnonzero(copied.computes)
+    if not np.array_equal(before.start, after.start[own]):
+        return
+    place = np.full(len(copied) + 1, -1)
+    place[own] = np.arange(len(own))
+    first = np.setdiff1d(np.arange(len(plain)), plain.second_of_pairs)
+    assert np.array_equal(place[after.bound[own]][first], before.bound[first])

@@ -22,6 +22,7 @@ from ppsim.inputs.profile.profile import Message, OpTime, Profile, Provenance, W
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.turns import RunPlan
 from ppsim.schedules import generate
+from tests.clock import HANG_S
 
 MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
 SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
@@ -98,7 +99,7 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def wait_for(happened: Callable[[], bool], what: str, limit_s: float = 60) -> None:
+def wait_for(happened: Callable[[], bool], what: str, limit_s: float = HANG_S) -> None:
     """Wait until something has happened.
 
     Raises:

@@ -20,6 +20,7 @@ from ppsim.real.calibration.links import use_loopback
 from ppsim.real.calibration.processes import START_S, ranks
 from ppsim.real.runs import own_runner
 from ppsim.real.runs.turns import RunPlan, Settings, collect, take_turns
+from tests.clock import HANG_S
 from tests.commands import SOURCE, start_command
 from tests.real.runs.cases import (
     assert_causal,
@@ -56,7 +57,7 @@ def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was
         if what == "1f1b 4":
             os.kill(active_children()[-1].pid or 0, signal.SIGSTOP)
 
-    with ended_within(120, "the end of a run whose process was stopped"):
+    with ended_within(round(HANG_S), "the end of a run whose process was stopped"):
         runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=2), stop)
     assert re.match(r"process [01] was stopped by a signal, and all were ended after 2 s", failure)
     assert 2 <= len(runs[0].makespans) < 200
@@ -124,7 +125,7 @@ def test_a_model_too_big_for_the_ranks_is_told_in_one_line_and_leaves_nothing(tm
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (16 * GIB, 16 * GIB)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 1
@@ -161,7 +162,7 @@ def limited(size: int, *command: str, **options) -> subprocess.CompletedProcess[
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
         **options,
     )
@@ -255,7 +256,7 @@ def test_a_signal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp_path, nu
     started = children_of(process.pid)
     assert len(started) == 2
     os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 128 + number
     assert "Traceback" not in errors
     wait_for_end(started)
@@ -288,7 +289,7 @@ def test_a_signal_ends_a_calibration_without_a_trace(tmp_path, number):
     process = start_command("calibrate", *words, env={"TMPDIR": str(folder)})
     wait_for_children(process, 2)
     os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 128 + number
     assert "Traceback" not in errors
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
@@ -302,7 +303,7 @@ def test_measuring_leaves_nothing_in_the_temporary_folder_and_needs_one(tmp_path
     folder.mkdir()
     words = ["calibrate", *SMALL, "--sizes", "1024", "-o", str(tmp_path / "p.toml"), "-q"]
     started = start_command(*words, env={"TMPDIR": str(folder)})
-    assert started.communicate(timeout=120)[1] == f"wrote {tmp_path / 'p.toml'}\n"
+    assert started.communicate(timeout=HANG_S)[1] == f"wrote {tmp_path / 'p.toml'}\n"
     assert not list(folder.iterdir())
     none = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/none']; from ppsim.cli import main; main()"
     done = subprocess.run(

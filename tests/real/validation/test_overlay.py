@@ -33,7 +33,7 @@ from ppsim.show.files.provenance import read_inputs
 from ppsim.show.files.writers.html import contents
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER, shown
+from tests.pages import shown
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 COMMAND = "ppsim validate --devices 4"
@@ -258,7 +258,7 @@ def test_a_picture_of_a_record_names_the_command_that_makes_it_again(tmp_path):
     assert inputs["provenance"]["measured_by"] == "refresh_records timed-p2"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
     """Two charts at a time: a run's prediction above it, or any two; the page is small."""
     target = tmp_path / "x.html"
@@ -283,7 +283,7 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize("devices", [4, 10])
 def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(devices, tmp_path):
     """Lines for few devices, a strip for many; the residuals are chosen at the start."""

@@ -1,12 +1,13 @@
 """Drift of the machine cancels between rounds, and the noise of a session is told beside its errors."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ppsim.real.runs.record import Measured, Record, load
+from ppsim.real.runs.record import Measured, Record, dump, load
 from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.rounds import find_pace_beside, find_paces
 from tests.commands import invoke
@@ -63,6 +64,27 @@ def test_noise_is_told_beside_the_error_and_right_is_within_it(record, steady):
         assert before is not None
         assert verdict.floor > before + 0.005
         assert verdict.within_noise == (abs(verdict.errors["held-out"]) <= verdict.floor)
+
+
+def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path):
+    """Whether it is within the tolerance cannot be told: it is no pass, and not NOT within."""
+    runs = tuple(run for run in record.runs if run.name in ("1f1b", "zb-1p"))
+    noise = np.random.default_rng(0).lognormal(0.0, 0.3, (7, len(runs)))
+    loud = slowed(replace(record, runs=runs), noise)
+    path = tmp_path / "loud.json"
+    path.write_bytes(dump(loud, str(path)))
+    words = ("validate", "--from-record", str(path))
+    rows = json.loads(invoke(*words, "--json").output)["schedules"]
+    error, clear = max((abs(row["errors"]["held-out"]), not row["within_noise"]) for row in rows)
+    assert not clear
+    above, below = f"{error * 101:.6f}%", f"{error * 99:.6f}%"
+    for tolerance, verdict, code in ((above, "within the tolerance", 0), (below, "cannot be told", 1)):
+        found = invoke(*words, "--tolerance", tolerance)
+        assert found.exit_code == code
+        assert "NOT within" not in found.output
+        assert verdict in " ".join(found.output.split("held-out predictions are off")[1].split())
+    assert json.loads(invoke(*words, "--tolerance", below, "--json").output)["lost_in_noise"] is True
+    assert json.loads(invoke(*words, "--tolerance", above, "--json").output)["lost_in_noise"] is False
 
 
 def test_a_single_repetition_has_no_noise_floor(record):

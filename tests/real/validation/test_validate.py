@@ -29,6 +29,7 @@ from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.real.validation.analyse import Validation, validate
 from ppsim.real.validation.insitu import measure_overheads
 from ppsim.real.validation.predict import Site, replay
+from tests.clock import HANG_S
 from tests.commands import invoke, refused
 from tests.real.runs.cases import (
     MODEL,
@@ -350,7 +351,7 @@ def test_a_rank_killed_in_the_middle_ends_the_run_and_leaves_what_was_measured(w
             os.kill(active_children()[-1].pid or 0, signal.SIGKILL)
 
     run_all = torch_runner.run_all if which == "torch" else own_runner.run_all
-    with ended_within(120, "the end of a run whose process was killed"):
+    with ended_within(round(HANG_S), "the end of a run whose process was killed"):
         runs, failure = run_all([plan], Settings(repeats=200), kill)
     assert "was ended by SIGKILL" in failure
     assert 2 <= len(runs[0].makespans) < 200
@@ -388,7 +389,7 @@ def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_
     for number, run in runs.items():
         started = wait_for_children(run, 2)
         run.send_signal(number)
-        assert run.wait(30) != 0
+        assert run.wait(HANG_S) != 0
         wait_for_end(started)
         left = {path.name for path in tmp_path.iterdir()} - {n.name for n in runs} - {"p.toml"}
         assert left <= {f"{n.name}.json" for n in runs}  # no half-written file beside

@@ -19,6 +19,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import copies
+from ppsim.search.orders import optimize as module
 from ppsim.search.orders.copies import CHOICES, fit_order, walk, write_in_turns
 from ppsim.search.orders.copies_solver import CopyModel
 from ppsim.search.orders.improve import HOT
@@ -28,6 +29,7 @@ from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules.offload import waits_for_copies
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
 from ppsim.search.rules.room import make_room
+from tests.clock import ENDLESS
 from tests.search.orders.brute import Tiny, best_of_all
 from tests.search.originals import SAMPLED, compute_queues, costs_named
 
@@ -102,10 +104,13 @@ def test_what_is_proved_of_tiny_pipelines_is_true(row):
 
 
 @pytest.mark.slow
-def test_most_tiny_pipelines_are_proved():
+@pytest.mark.parametrize("row", ROWS[1::3], ids=str)
+def test_tiny_pipelines_are_proved(monkeypatch, row):
+    """However short the walk that comes first: the solver has all the time that it takes."""
     pytest.importorskip("ortools")
-    proved = sum(examine(*row, 2.0) for row in ROWS[1::3])
-    assert proved >= 0.9 * len(ROWS[1::3])
+    monkeypatch.setattr(module, "MOST_SEARCHED_S", 0.1)
+    placement, asked, optimum = row
+    assert examine(placement, asked, optimum, ENDLESS)
 
 
 @pytest.mark.slow
@@ -314,7 +319,7 @@ def test_orders_for_copies_are_searched_for_in_caps_that_hold_them(monkeypatch):
 def test_with_no_cap_nothing_leaves():
     S, times = 3, np.array([[1.0], [2.0], [1.0], [1.0]]).repeat(3, axis=1)
     problem = Problem(place("linear", 3, S), 4, Costs(times), offload=True)
-    found = optimize([problem], [[]], time_limit=20)
+    found = optimize([problem], [[]], time_limit=ENDLESS)
     assert not (found.solution.schedule.kind == Kind.OFFLOAD).any()
     assert (found.value, found.status) == (13, "optimal")
 
@@ -326,7 +331,7 @@ def test_ctrl_c_while_an_order_is_searched_for_ends_it(monkeypatch):
     monkeypatch.setattr(copies, "search", lambda asked, **_: searched.append(asked))
     monkeypatch.setattr(copies, "first_signal", lambda: len(searched))
     seeds = [compute_queues("1f1b", 2, 1, 4, 0)]
-    found = copies.search_copies(problem, seeds, seed=0, time_limit=60.0, bound=0.0, report=lambda best: None)
+    found = copies.search_copies(problem, seeds, seed=0, time_limit=ENDLESS, bound=0.0, report=lambda best: None)
     assert found is not None
     assert len(searched) == 1
 
@@ -341,7 +346,7 @@ def test_a_copy_starts_as_its_op_ends_and_an_op_as_its_copy_does():
         pack(s, 0) | kind for s, kind in ((0, Kind.F), (1, Kind.F), (1, Kind.I), (1, Kind.W), (0, Kind.I), (0, Kind.W))
     ]
     known = next(fit_order(problem, Schedule.from_queues("", problem.placement, 1, [np.array(ops)])))
-    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=ENDLESS, model=CopyModel)
     assert (proof.bound, proof.solution.makespan) == pytest.approx((2 + 5 + 9 + 6 + 7,) * 2)
 
 
@@ -358,7 +363,7 @@ def test_one_microbatch_takes_the_way_down_and_back(chunks, makespan, objective)
     costs = Costs(times, 1.0, others={Kind.OFFLOAD: np.ones(S), Kind.RELOAD: np.ones(S)})
     problem = Problem(place("loop", 3, S), 1, costs, float(chunks), 1.0, objective, offload=True)
     known = evaluate(problem, write_schedule(problem, write_one_by_one(problem)), "")
-    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=CopyModel)
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=ENDLESS, model=CopyModel)
     assert (proof.bound, proof.solution.makespan) == pytest.approx((makespan, makespan))
 
 
@@ -425,5 +430,5 @@ def test_what_takes_less_as_one_b_is_one_b_and_a_device_runs_it_alone(model):
     problem = Problem(place("linear", 1, 1), 2, costs, 2.0, 1.0, "makespan", offload=model is not None)
     known = evaluate(problem, write_schedule(replace(problem, offload=False), [np.array([0, 1, 0, 1, 2, 2])]), "")
     assert known.makespan > 14
-    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=20, model=model)
+    proof = solve(problem, known, Bounds(0.0, 0.0), time_limit=ENDLESS, model=model)
     assert (proof.bound, proof.solution.makespan) == pytest.approx((14, 14))

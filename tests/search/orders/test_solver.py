@@ -23,6 +23,7 @@ from ppsim.search.orders.optimize import optimize
 from ppsim.search.orders.solver import Grid, Model, Proof, count_steps, import_solver, solve, to_fraction, up
 from ppsim.search.problem import ROUNDING, Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
+from tests.clock import ENDLESS
 
 pytest.importorskip("ortools")
 KINDS = (Kind.F, Kind.I, Kind.W)
@@ -54,7 +55,7 @@ def worst(problem):
 def test_small_problems_are_solved_with_proof(shape, more, best):
     """From the worst schedule to the best span, and among those to the least makespan; the bound is attained."""
     asked = problem(*shape, **more)
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert fits(asked, proof.solution.schedule)
     assert (proof.solution.span, proof.solution.makespan) == pytest.approx(best, abs=1e-9)
     assert proof.bound == pytest.approx(proof.solution.score(asked.objective)[0], rel=1e-9)
@@ -89,9 +90,9 @@ def test_the_least_makespan_is_proved(monkeypatch):
 
     monkeypatch.setattr(cp, "CpSolver", make_solver)
     asked = problem(3, 4, (1, 1, 1), 0.0, 5, objective="makespan")
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert (proof.solution.makespan, proof.bound) == (14, 14)
-    again = solve(asked, proof.solution, Bounds(14.0, 0.0), time_limit=60)
+    again = solve(asked, proof.solution, Bounds(14.0, 0.0), time_limit=ENDLESS)
     assert (again, len(solvers)) == (proof, 1)
 
 
@@ -103,7 +104,7 @@ def test_the_solver_finds_the_best_of_all_orders(seed):
     times, comm = rng.integers(1, 9, (3, 2)), float(rng.integers(0, 3))
     objective: Literal["span", "makespan"] = "makespan" if seed % 2 else "span"
     asked = problem(2, 2, times, comm, int(rng.integers(1, 3)), after_i=0.5 * (seed > 1), objective=objective)
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert proof.solution.score(objective) == every_order(asked)
     assert proof.bound == proof.solution.score(objective)[0]
 
@@ -113,7 +114,7 @@ def test_the_solver_finds_the_best_of_all_orders(seed):
 def test_the_solver_counts_the_layers_of_each_stage(layers, cap):
     """Best of all orders whose devices hold at most so many layers, and no bound is above it."""
     asked = problem(2, 2, ([3, 5], [4, 6], [2, 4]), 1.0, cap, after_i=0.5, layers=layers)
-    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=ENDLESS)
     assert proof.solution.score("span") == every_order(asked)
     assert bound_problem(asked).span <= proof.bound == proof.solution.span
 
@@ -124,7 +125,7 @@ WAITING = problem(3, 3, ([3, 2, 3], [1, 9, 2], [3, 3, 1]))
 
 def test_no_device_waits_longer_than_for_a_microbatch():
     """44 is proved, as devices start when a microbatch arrives; none may be first for them to wait for."""
-    proof = solve(WAITING, worst(WAITING), bound_problem(WAITING), time_limit=10)
+    proof = solve(WAITING, worst(WAITING), bound_problem(WAITING), time_limit=ENDLESS)
     assert (bound_problem(WAITING).span, proof.bound, proof.solution.span) == (43, 44, 44)
 
 
@@ -155,7 +156,7 @@ LATE = problem(2, 2, ([5, 4, 3, 8], [1, 7, 8, 6], [6, 10, 1, 1]), placement="loo
 
 def test_only_the_model_with_all_orders_proves(monkeypatch):
     """Where its time is over, what the quick model finds least is no bound."""
-    proof = solve(LATE, worst(LATE), Bounds(0.0, 0.0), time_limit=60)
+    proof = solve(LATE, worst(LATE), Bounds(0.0, 0.0), time_limit=ENDLESS)
     assert (proof.solution.span, proof.bound) == (72, 72)
     run, calls = solver._Run._run, list[bool]()
 
@@ -164,7 +165,7 @@ def test_only_the_model_with_all_orders_proves(monkeypatch):
         return len(calls) == 1 or run(self, model, proves, workers, units)
 
     monkeypatch.setattr(solver._Run, "_run", run_all_but_the_first)
-    quick = solve(LATE, worst(LATE), bound_problem(LATE), time_limit=60)
+    quick = solve(LATE, worst(LATE), bound_problem(LATE), time_limit=ENDLESS)
     assert (quick.solution.span, quick.bound) == (73, bound_problem(LATE).span)
 
 
@@ -245,7 +246,7 @@ def test_the_model_has_every_order_that_fits_and_no_other(seed):
 def test_a_proof_needs_no_bound_of_ours():
     """Without our bounds the solver proves the same."""
     asked = problem(2, 3, (1, 1, 1), cap=2)
-    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=10)
+    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), time_limit=ENDLESS)
     assert (proof.solution.span, proof.bound) == (10, 10)
 
 
@@ -255,13 +256,13 @@ def test_times_that_no_power_of_ten_makes_whole_are_rounded_down():
     grid = count_steps(asked)
     assert not grid.exact
     assert (grid.time / grid.steps <= asked.costs.time[[0, 2, 3]]).all()
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert proof.bound <= proof.solution.span <= proof.bound * (1 + 1e-6)
 
 
 def test_ops_that_take_no_time_keep_their_order():
     asked = problem(3, 3, ([0, 1, 0], [1, 0, 0], [0, 0, 1]), cap=2)
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert fits(asked, proof.solution.schedule)
     assert proof.solution.span == proof.bound
 
@@ -270,7 +271,7 @@ def test_a_placement_of_the_users_own_is_solved():
     """Two stages on device 0, one on device 1."""
     placement = Placement("custom", 2, np.array([[0, 0, 1]], np.int32))
     asked = Problem(placement, 3, Costs(np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(3)), cap=4)
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=10)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert proof.bound <= proof.solution.span < worst(asked).span
 
 
@@ -299,7 +300,7 @@ def test_bounds_are_the_optimum_in_most_small_problems():
         mine = bounds.span if objective == "span" else bounds.makespan
         best = search(asked, rounds=0)
         assert best is not None
-        proof = solve(asked, best, bounds, time_limit=10)
+        proof = solve(asked, best, bounds, time_limit=ENDLESS)
         assert mine <= proof.bound
         equal[kind] += mine >= proof.solution.score(objective)[0] * (1 - 1e-9)
     assert min(equal.values()) >= 24
@@ -326,10 +327,10 @@ def test_a_bound_in_steps_is_never_above_itself():
 def test_what_takes_no_time_needs_no_solver(monkeypatch):
     monkeypatch.setattr(solver, "Model", lambda *_, **__: pytest.fail("a model is made"))
     asked = problem(2, 3, (0, 0, 0), 0.0, 2)
-    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=60)
+    proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert (proof.solution.span, proof.bound) == (0, 0)
     monkeypatch.setattr(solver, "solve", lambda *_, **__: pytest.fail("the solver is called"))
-    found = optimize([asked], [[]], time_limit=5)
+    found = optimize([asked], [[]], time_limit=ENDLESS)
     assert (found.value, found.bound, found.status) == (0, 0, "optimal")
 
 
@@ -337,7 +338,7 @@ def test_what_misses_its_bound_by_rounding_needs_no_solver(monkeypatch):
     monkeypatch.setattr(solver, "solve", lambda *_, **__: pytest.fail("the solver is called"))
     least = 12 * (1 - ROUNDING / 2)
     monkeypatch.setattr(optimize_module, "bound_problem", lambda asked: Bounds(least, least))
-    found = optimize([problem(1, 4, (1, 1, 1))], [[]], time_limit=5)
+    found = optimize([problem(1, 4, (1, 1, 1))], [[]], time_limit=ENDLESS)
     assert (found.value, found.bound, found.status) == (12, least, "optimal")
 
 
@@ -390,7 +391,7 @@ def test_a_step_that_times_are_rounded_down_to_is_a_share_of_all_of_them():
 
 def test_the_least_makespan_has_the_span_that_was_found():
     asked = problem(2, 3, (1, 1, 1), 0.0, 4, "v", 2)
-    best = solve(asked, worst(asked), bound_problem(asked), time_limit=60).solution
+    best = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS).solution
     cp = import_solver()
     for span, status in ((best.span, cp.OPTIMAL), (best.span - 1, cp.INFEASIBLE)):
         model, tried = Model(cp, asked, Bounds(0.0, 0.0), best, soon=True), cp.CpSolver()

@@ -33,6 +33,7 @@ from ppsim.search.splits.split_search import SplitSearch
 from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, layers_in, list_ends
 from ppsim.workload.layout.costs import LayerTimes, layout_costs
 from ppsim.workload.layout.layout import build_layout
+from tests.clock import ENDLESS
 
 NAMES = (("1f1b", 3, 1), ("interleaved", 2, 2), ("zb-1p", 4, 1), ("dualpipe-v", 2, 2), ("1f1b-overlap", 3, 1))
 
@@ -99,7 +100,7 @@ def test_what_has_time_for_one_split_answers_with_the_even_one(monkeypatch, list
         raise TimeOver
 
     problem = replace(problem_of(make("1f1b", 4, 1, 8), LayerTimes(1.0, 0.0, 2.5), 12), cap=cap)
-    found = partition(problem, accepts=(lambda split: True) if cap < math.inf else None, time_limit=5)
+    found = partition(problem, accepts=(lambda split: True) if cap < math.inf else None, time_limit=ENDLESS)
     assert found is not None
     assert (found.best[0], found.timed, found.status) == ((3, 3, 3, 3), 1, "feasible")
 
@@ -124,7 +125,7 @@ def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, 
     """As where the splits are too many to list."""
     monkeypatch.setattr(search, "MOST_LISTED", 0)
     schedule, times = make(name, devices, chunks), LayerTimes(layer, 0.2, 1.7)
-    found = partition(problem_of(schedule, times, 7, 0.1), time_limit=20)
+    found = partition(problem_of(schedule, times, 7, 0.1), time_limit=ENDLESS)
     assert found is not None
     assert found.status == "optimal"
     expected = min(brute_force(schedule, times, all_splits(7, schedule.n_stages, 0), 0.1))
@@ -135,7 +136,7 @@ def test_the_solver_proves_what_brute_force_finds(name, devices, chunks, layer, 
 def test_many_splits_of_unequal_layers_are_proved():
     """Of 80 layers over 16 stages: times with three decimals are counted as they are, and paths guide the climb."""
     layers = [round(1 + 0.3 * (i * 7919 % 13) / 13, 3) for i in range(80)]
-    found = partition(problem_of(make("1f1b", 16, 1, 64), LayerTimes(layers, 0.0, 2.5), 80), time_limit=60)
+    found = partition(problem_of(make("1f1b", 16, 1, 64), LayerTimes(layers, 0.0, 2.5), 80), time_limit=ENDLESS)
     assert found is not None
     assert found.status == "optimal"
     assert found.best[1] == pytest.approx(1513.548)
@@ -164,10 +165,10 @@ def test_a_split_that_the_solver_finds_first_proves_nothing(monkeypatch):
     problem = problem_of(make("1f1b", 3, 1), LayerTimes([1.0, 0.3, 2.7, 1.0, 1.1, 0.9, 1.3], 0.2, 1.7), 7, 0.1)
     cuts, ends = cuts_of_any_order(problem), list_ends(7, 3, 0)
     least = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0).min()
-    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + ENDLESS, cuts=cuts)
     for _, bound in itertools.islice(list_by_cuts(search), 3):
         assert bound <= least * (1 + 1e-9)
-    assert all(solver.parameters.max_time_in_seconds <= 15 for solver in solvers)  # a quarter of a minute, both calls
+    assert all(solver.parameters.max_time_in_seconds <= ENDLESS / 4 for solver in solvers)  # both calls
 
 
 def test_the_cut_of_the_last_device_is_the_way_there_and_back():
@@ -187,7 +188,7 @@ def test_rounding_for_the_solver_raises_no_bound(seed):
     problem = problem_of(make("interleaved", 2, 2), LayerTimes(times.tolist(), 0.1 * np.pi, times[0]), 8)
     cuts, ends = cuts_of_any_order(problem), list_ends(8, 4, 0)
     least = np.max([problem.bound_by(cut, ends) for cut in cuts], axis=0).min()
-    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + ENDLESS, cuts=cuts)
     assert least * (1 - 1e-6) <= next(list_by_cuts(search))[1] <= least * (1 + 1e-13)
 
 
@@ -215,7 +216,7 @@ def test_a_cap_that_holds_every_split_changes_no_climb():
             found = []
             for cap in (np.inf, int(peaks.max()), int(peaks.min())):
                 capped = replace(problem, cap=cap)
-                cuts, until = cuts_of_any_order(problem), time.monotonic() + 60
+                cuts, until = cuts_of_any_order(problem), time.monotonic() + ENDLESS
                 climb = SplitSearch(capped, None, lambda best, bound, timed: None, until, cuts=cuts)
                 found.append(_least_near(climb, start))
             loose.append((found[0] == found[1]).all())
@@ -246,17 +247,17 @@ def test_a_cap_leaves_out_the_splits_that_hold_more(name, devices, chunks, liste
     assert problem.peaks(list_ends(n_layers, schedule.n_stages, 0)).tolist() == held
     makespans = brute_force(schedule, times, splits)
     cap = sorted(set(held))[1]
-    found = partition(replace(problem, cap=cap), time_limit=20)
+    found = partition(replace(problem, cap=cap), time_limit=ENDLESS)
     assert found is not None
     best = min(makespan for makespan, peak in zip(makespans, held, strict=True) if peak <= cap)
     assert (found.best[1], found.bound) == pytest.approx((best, best))
     assert found.status == "optimal"
     assert held[splits.index(list(found.best[0]))] <= cap
-    assert partition(replace(problem, cap=min(held) - 1), time_limit=2) is None
+    assert partition(replace(problem, cap=min(held) - 1), time_limit=ENDLESS) is None
     count = np.tile(np.arange(n_layers + 1), (schedule.n_stages, 1))
     sizes = Sizes(0 * count + 1, 2 * count, 2 * count)
     copies = (schedule.placement.devices == 0).sum()
-    doubled = partition(replace(problem, cap=2 * cap + copies, sizes=sizes), time_limit=20)
+    doubled = partition(replace(problem, cap=2 * cap + copies, sizes=sizes), time_limit=ENDLESS)
     assert doubled is not None
     assert (doubled.best[1], doubled.bound) == pytest.approx((best, best))
     assert doubled.status == "optimal"
@@ -283,7 +284,7 @@ def test_a_split_that_the_caller_refuses_is_not_taken(monkeypatch):
     best = min(makespan for makespan, split in zip(makespans, splits, strict=True) if split[0] == 1)
     for most in (1_000_000, 0):
         monkeypatch.setattr(search, "MOST_LISTED", most)
-        found = partition(problem_of(schedule, times, 6), accepts=lambda split: split[0] == 1, time_limit=10)
+        found = partition(problem_of(schedule, times, 6), accepts=lambda split: split[0] == 1, time_limit=ENDLESS)
         assert found is not None
         assert found.best[1] == pytest.approx(best)
         assert found.best[0][0] == 1
@@ -386,7 +387,7 @@ def test_what_any_order_takes_bounds_each_planned_split_and_lists_them(name, dev
         makespans.append(simulate(planned, costs).makespan)
     assert (said <= np.array(makespans) * (1 + 1e-9)).all()
     assert said.min() > 0.8 * min(makespans)
-    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + 60, cuts=cuts)
+    search = SplitSearch(problem, None, lambda best, bound, timed: None, time.monotonic() + ENDLESS, cuts=cuts)
     listed = list(itertools.islice(list_by_cuts(search), 4))
     assert len(dict(listed)) == 4
     assert [bound for _, bound in listed] == pytest.approx(sorted(said)[:4])

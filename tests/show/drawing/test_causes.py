@@ -17,7 +17,7 @@ from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, COLOURS, luminance
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
-from tests.pages import BROWSER, opened
+from tests.pages import opened
 
 
 def idle_of(name="1f1b", devices=4, microbatches=8, **times):
@@ -112,8 +112,7 @@ def test_a_page_holds_every_segment_before_an_op():
     assert {NAMES[cause] for cause in idle.cause[~before]} == {"drain"}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+@pytest.mark.browser
 @pytest.mark.parametrize("shape", [("1f1b", 4, 8), ("zb-1p", 16, 128)])
 def test_a_browser_draws_the_causes(shape, tmp_path):
     """As cells and as pixels: the page draws without a fault, its legend names the causes, the switch is there."""
@@ -127,8 +126,7 @@ def test_a_browser_draws_the_causes(shape, tmp_path):
     assert "hidden" not in switch[0]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+@pytest.mark.browser
 def test_a_bubble_says_its_cause_and_switches_to_grey(tmp_path):
     """The pointer over a bubble tells its cause and the op to blame; B makes all bubbles grey."""
     act = """<script type="module">

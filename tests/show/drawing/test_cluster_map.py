@@ -10,7 +10,6 @@ import ppsim
 from ppsim.show.drawing.cluster_map import MOST_DEVICES, cluster_map
 from ppsim.show.drawing.lanes import lane_of
 from tests.browser import started
-from tests.pages import BROWSER
 
 TWO_NODES = "gallery/two-nodes.toml"
 
@@ -74,8 +73,7 @@ def test_a_page_of_a_cluster_is_small_though_all_its_times_differ(tmp_path):
     assert (tmp_path / "x.html").stat().st_size < 150_000
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_map_follows_the_time_of_the_slider_and_of_the_pointer(tmp_path):
     """At every time it shows the op that each device runs and the links that carry a message then."""
     answer = ppsim.run("interleaved", devices=4, mb=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES)

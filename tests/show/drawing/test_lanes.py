@@ -31,7 +31,7 @@ from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers import html, trace
 from ppsim.show.files.writers import json as json_format
 from tests.commands import invoke
-from tests.pages import BROWSER, opened, shown, texts
+from tests.pages import opened, shown, texts
 
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 
@@ -326,8 +326,7 @@ def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
         assert ("transfers" in json.loads(printed.stdout)) is there
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_browser_draws_the_lane_and_its_legend(tmp_path):
     """With a number for each op still, and messages and collectives in their colours."""
     target = tmp_path / "page.html"
@@ -400,8 +399,7 @@ def test_a_page_has_bars_over_rows_and_the_fullest_host():
     assert "bars" not in entry
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+@pytest.mark.browser
 def test_a_browser_draws_bars_and_the_host(tmp_path):
     """Bars over rows, and the fullest host as a dashed line."""
     vocabulary = generate("vocab-2", devices=4, microbatches=8)

@@ -19,7 +19,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import DIGIT_WIDTH, cells_of, label_texts, place_labels
+from ppsim.show.drawing.gantt_layout import cells_of, label_texts, label_width, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry, legend_entries
 from ppsim.show.drawing.look import Highlight, Look, Note
@@ -259,7 +259,7 @@ def test_every_nth_microbatch_has_its_number_and_none_meets_another():
     assert {text for text in texts if text.isdigit()} == {"0", "3", "6"}
     cells = cells_of(timed("zb-1p", 8, 16))
     size, shown = place_labels(cells, label_texts(cells, "every:2", 0), 3.4, 10.0, 6.0)
-    half = size * DIGIT_WIDTH * np.array([len(str(n)) for n in cells.number[shown]]) / 2
+    half = size * np.array([label_width(len(str(n))) for n in cells.number[shown]]) / 2
     middle = 3.4 * (cells.left + cells.right)[shown] / 2
     order = np.lexsort((middle, cells.device[shown]))
     meet = (middle - half)[order][1:] < (middle + half)[order][:-1]

@@ -29,7 +29,6 @@ from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers.html import contents
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER
 from tests.show.drawing.boxes import box_of
 
 
@@ -305,8 +304,7 @@ def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
     assert "over the cap" in " ".join(texts_in(axes))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
     """Amounts add up to the peak; the pointer finds the microbatches under way."""
     target = tmp_path / "memory.html"

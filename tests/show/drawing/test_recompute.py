@@ -20,7 +20,7 @@ from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, raster
 from ppsim.show.drawing.palette import DEFAULT, HATCHED_SHARE, LEVELS, blend
 from ppsim.show.drawing.terminal import gantt
-from tests.pages import BROWSER, opened, page
+from tests.pages import opened, page
 
 
 def timed(recompute: bool = True) -> Timeline:
@@ -93,8 +93,7 @@ def test_pages_know_of_recompute_only_where_it_occurs():
     assert not any("hatch" in kind for kind in looks[1])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_browser_draws_the_hatching(tmp_path):
     """Patterns are defined and used, and the legend names them."""
     dom = opened(page(timed()), tmp_path)

@@ -36,7 +36,7 @@ def sharing() -> Timeline:
 def test_a_row_keeps_its_compute(copying):
     """Copies are in the lane, all else in the device's row, and what bound an op there is an op of the row."""
     row, lane = compute_row(copying), streams_of(copying)
-    assert set(row.schedule.kind.tolist()) == {Kind.F, Kind.B}
+    assert set(row.schedule.kind.tolist()) == {Kind.F, Kind.I, Kind.W}
     copies = np.isin(copying.schedule.kind, (Kind.OFFLOAD, Kind.RELOAD))
     assert lane is not None
     assert len(lane) == copies.sum()

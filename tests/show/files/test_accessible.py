@@ -13,7 +13,6 @@ from ppsim.questions.view import view
 from ppsim.show.server.page import live_page
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "megatron_weak_scaling.json.gz"
 ON_NODES = "interleaved --devices 4 --mb 8 --unit ms --tf 2 --tb 4 --cluster gallery/two-nodes.toml"
@@ -53,8 +52,7 @@ def browser(tmp_path_factory):
         yield found
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize("name", [*PAGES, "live"])
 def test_a_page_opens_fits_a_phone_and_keeps_the_rules_of_axe(name, tmp_path, browser):
     target = tmp_path / "x.html"

@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.files.tradeoff import front_page
-from tests.pages import BROWSER, opened
+from tests.pages import opened
 
 POINTS = [Point("1f1b", 33, 4), Point("gpipe", 33, 8), Point("zb-1p", 27, 4), Point("dualpipe", 26, 5)]
 
@@ -56,8 +56,7 @@ def test_schedules_look_different_and_groups_have_fronts_of_their_own():
     assert {p["group"] for p in data["points"] if p["best"]} == {"4 devices", "8 devices"}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_browser_draws_every_point(tmp_path):
     """One mark and one row per point, the names and both labels, in a page without a fault."""
     dom = opened(page(POINTS, command="ppsim compare"), tmp_path)
@@ -76,8 +75,7 @@ def test_numbers_read_as_in_the_terminal():
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_narrow_page_draws_a_narrow_chart(tmp_path):
     """Its texts keep their size: the chart is as wide as the page, not made smaller with all in it."""
     found = re.search(r'viewBox="0 0 (\d+) (\d+)"', opened(page(POINTS), tmp_path, "520,900"))

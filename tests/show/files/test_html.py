@@ -32,7 +32,7 @@ from ppsim.show.files.document import Document
 from ppsim.show.files.page_parts import PLAIN
 from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
 from tests.cases import timed
-from tests.pages import BROWSER, opened, page
+from tests.pages import opened, page
 
 LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
@@ -291,8 +291,7 @@ LEGENDS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
 def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
     """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn.
@@ -359,8 +358,7 @@ def test_segments_travel_as_shares_of_their_op(inside, single):
     assert "inside" not in data_of(page(single))["timelines"][0]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this system")
+@pytest.mark.browser
 def test_wide_cells_show_what_runs_inside_them(inside, tmp_path):
     """Names of segments are drawn where they fit, and nothing of it where cells are narrow."""
     dom = opened(written(inside), tmp_path)

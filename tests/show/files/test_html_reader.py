@@ -15,9 +15,9 @@ from ppsim.schedules import generate
 from tests.browser import started
 from tests.cases import timed
 from tests.commands import invoke
-from tests.pages import BROWSER, page
+from tests.pages import page
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.browser
 READER = """
 <script type="module">
 window.requestAnimationFrame = act => setTimeout(act, 16); // a browser that only dumps paints once
@@ -40,8 +40,6 @@ document.documentElement.dataset.result = JSON.stringify(result);
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    if BROWSER is None:
-        pytest.skip("no chromium or chrome on the path")
     with started(tmp_path_factory.mktemp("browser")) as found:
         found.ask("Emulation.setDeviceMetricsOverride", width=1440, height=900, deviceScaleFactor=1, mobile=False)
         yield found

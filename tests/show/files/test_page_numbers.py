@@ -12,7 +12,7 @@ import pytest
 from ppsim.base.numbers import align_decimals, format_change, format_number, format_share
 from ppsim.engine.simple.metrics import measure
 from tests.cases import timed
-from tests.pages import BROWSER, opened, page
+from tests.pages import opened, page
 
 NODE = shutil.which("node")
 NUMBERS = [0.0, 1.0, -2.5, 33.0, 1 / 3, 2 / 3e4, 1e-4, 9.99e-5, 1.5e-7, 1e-12, 123456.7, 999999.4, 999999.6, 1e6]
@@ -66,8 +66,7 @@ def test_shares_have_one_digit_after_the_point():
     assert format_share(1e300) == "1e+302%"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no browser")
+@pytest.mark.browser
 def test_no_unit_becomes_markup(tmp_path):
     """A unit that is an image with a script stays text, everywhere on a page of several timelines."""
     unit = "<image href=x onerror=\"document.title='XSSED'\"/>"
@@ -77,8 +76,7 @@ def test_no_unit_becomes_markup(tmp_path):
     assert "<image href=" not in dom.split('<script type="application/json"')[0]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_peak_above_a_chart_is_in_the_unit_of_its_rows(tmp_path):
     """Activations where all have as many chunks, as beside the rows and in the curve; shares where they differ."""
     timelines = [timed(name, devices=4, microbatches=8) for name in ("zb-v", "v-min")]

@@ -22,7 +22,7 @@ from ppsim.workload.cost.volumes import sent_bytes
 from ppsim.workload.plans.ranks import rank_grid
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER, opened
+from tests.pages import opened
 
 WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
 HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
@@ -59,6 +59,21 @@ def test_the_page_has_what_the_search_says(made):
     assert target.stat().st_size < 150_000
 
 
+@pytest.mark.browser
+def test_bars_of_steps_are_as_long_as_the_steps(made, tmp_path):
+    """None is cut: the slowest listed plan's is whole, and the others have their share of it."""
+    _, columns = data_of(made[0].read_text())
+    pairs = sorted((rank, step) for rank, step in zip(columns["listed"], columns["step_s"], strict=True) if rank)
+    steps = [step for _, step in pairs]
+    assert max(steps) > 1.3 * min(steps)
+    with started(tmp_path) as browser:
+        browser.open(made[0].as_uri())
+        length = "[...bar.children].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
+        bars = "[...document.querySelectorAll('#plans tbody tr')].map(row => row.querySelector('.bar'))"
+        found = browser.run(f"{bars}.map(bar => {length})")
+    assert found == pytest.approx([100 * step / max(steps) for step in steps], abs=0.2)
+
+
 @pytest.mark.slow
 def test_a_page_beside_the_table_changes_no_row_of_it(made, tmp_path):
     alone = json.loads(invoke(*WORDS, "--json").stdout)["plans"]
@@ -66,8 +81,7 @@ def test_a_page_beside_the_table_changes_no_row_of_it(made, tmp_path):
     assert [plan["step_s"] for plan in alone] == [plan["step_s"] for plan in beside]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
     """With less memory the fastest that fits is another one, and the page says what that costs."""
     target, _ = made
@@ -103,8 +117,7 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
             assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_no_text_of_a_model_becomes_markup(tmp_path):
     terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
     parts = ("weights", "gradients", "optimizer", "activations", "work")
@@ -130,7 +143,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
         "sizes": ["tp"],
         "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}},
     }
-    page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 6, columns).decode()
+    page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 7, columns).decode()
     dom = opened(page, tmp_path)
     assert "<title>XSSED" not in dom
     assert "<img" not in dom.split('<script type="application/json"')[0]
@@ -140,8 +153,7 @@ def _given(costs, schedule):
     return costs
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize(
     ("model", "options"),
     [
@@ -151,7 +163,7 @@ def _given(costs, schedule):
 )
 def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_path):
     """Their queues travel, their times are found in the page; ranks are those of the grid."""
-    found = plan(model, "dgx-h100", gpus=16, gbs=32, front=True, **options)
+    found = plan(model, "dgx-h100", gpus=16, gbs=32, front=True, any=True, **options)
     found.save(str(tmp_path / "x.html"))
     schedules = {row["schedule"] for row in found.found.rows[:40]}
     assert len(schedules) > 1

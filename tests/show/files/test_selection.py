@@ -12,7 +12,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.show.files.document import Document, save
 from tests.browser import started
-from tests.pages import BROWSER, opened
+from tests.pages import opened
 
 # Shift + drag over the first two of three devices, from the left edge of the chart to its middle.
 SELECT = """
@@ -30,8 +30,7 @@ const drawn = setInterval(() => {
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     schedule = generate("1f1b", stages=2, microbatches=4)
     costs = costs_for(schedule, comm=0.5)
@@ -52,8 +51,7 @@ def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     assert 'class="selected"' in dom
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
     schedules = [generate(name, devices=16, microbatches=8) for name in ("gpipe", "1f1b", "zb-1p", "zb-h2")]
     timelines = tuple(simulate(schedule, costs_for(schedule)) for schedule in schedules)
@@ -65,8 +63,7 @@ def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
     assert 'data-bottom="0"' in dom
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 @pytest.mark.parametrize(("last", "snaps"), [(469, True), (500, False)])
 def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
     """Pixels from the end of an op at 5 the range ends there; in the middle of a cell where the pointer is."""
@@ -87,8 +84,7 @@ def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
     assert (told == "5 t_F") == snaps, told
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+@pytest.mark.browser
 def test_a_gap_is_told_once(tmp_path):
     """Its length, what it waits for and its cause; at the end the cause alone."""
     schedule = generate("1f1b", stages=4, microbatches=8)

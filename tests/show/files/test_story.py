@@ -7,11 +7,9 @@ import pytest
 
 from tests.browser import started
 from tests.commands import invoke
-from tests.pages import BROWSER
 
 WHY = ["explain", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.3"]
 DIFF = ["diff", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--comm", "0.2"]
-browsed = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
 
 
 def story(words, target):
@@ -32,6 +30,7 @@ def test_a_why_page_leads_from_work_to_the_makespan(tmp_path):
     assert causes[-1]["to"] == pytest.approx(said["makespan"])
     assert {bar["name"]: 4 * (bar["to"] - bar["from"]) for bar in causes} == pytest.approx(said["idle_by_cause"])
     assert told["lead"] == said["advice"]
+    assert told["notes"] == [said["advice_with_more_memory"], *said["notes"]]
     assert [step["text"] for step in told["path"]["steps"]] == said["critical_path_text"]
     assert [change["text"] for change in told["changes"]] == [each["change"] for each in said["what_if"]]
     assert [ghost["makespan"] for ghost in told["ghosts"]] == [each["makespan"] for each in said["what_if"]]
@@ -47,8 +46,7 @@ def test_a_diff_page_has_every_difference_and_the_ops_of_both(tmp_path):
     assert len(told["twins"][0]) == len(said["ops"]["start_change"])
 
 
-@pytest.mark.slow
-@browsed
+@pytest.mark.browser
 def test_a_change_is_laid_over_the_chart_and_a_cause_lit(tmp_path):
     target = tmp_path / "why.html"
     assert invoke(*WHY, "-q", "-o", str(target)).exit_code == 0
@@ -71,8 +69,7 @@ def test_a_change_is_laid_over_the_chart_and_a_cause_lit(tmp_path):
             assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
-@browsed
+@pytest.mark.browser
 def test_an_op_is_joined_with_the_same_of_the_other_run(tmp_path):
     """Its shift is said, also where the runs are laid together at their ends."""
     target = tmp_path / "diff.html"

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import resource
 import threading
 from collections.abc import Mapping
 from itertools import product
@@ -30,6 +31,9 @@ from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
+from tests.bombs import ops
+from tests.clock import HANG_S
+from tests.parquet_files import GZIP, parquet, text
 
 HOST = "127.0.0.1:8765"
 
@@ -183,14 +187,16 @@ def test_the_bound_is_shown_and_changes_with_the_costs(app):
 
 
 def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
-    monkeypatch.setattr("ppsim.show.server.app.LARGEST_UNPACKED", 1 << 20)
+    monkeypatch.setattr("ppsim.show.server.app.LARGEST_READ", 1 << 20)
     monkeypatch.setattr("ppsim.questions.view.MOST_CELLS", 4000)
     rows = ",".join(f"0F{i},0B{i}" for i in range(4001))
     status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
     assert status == 422
     assert "too much work" in json.loads(body)["error"]
     for bomb in (gzip.compress(bytes((1 << 20) + 1)), gzip.compress(bytes(1 << 20)) * 2):
-        assert ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")[0] == 413
+        status, body, _ = ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")
+        assert status == 422
+        assert json.loads(body)["error"] == "'x.trace.json.gz', decompressed, is larger than 1 MiB"
     assert not list(tmp_path.iterdir())
 
 
@@ -332,7 +338,7 @@ def test_a_page_of_plans_takes_names_and_numbers_only(tmp_path, query, why):
     def plan(fields):
         return Planner().page(plan_request(fields))
 
-    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/plan", **query)
+    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/planned", **query)
     assert (status, why in json.loads(body)["error"]) == (422, True)
 
 
@@ -447,7 +453,7 @@ def test_a_request_that_takes_long_holds_no_other(tmp_path):
 
     def show(fields, folder):
         if fields["names"] == ["v-auto"]:
-            assert answered.wait(60)
+            assert answered.wait(HANG_S)
         return view(fields | {"names": ["1f1b"]}, folder)
 
     app = make_app(b"", show, tmp_path, frozenset({HOST}))
@@ -572,7 +578,9 @@ def fuzzed(count: int, app) -> None:
     """Ask random things; every answer is a page, a report or a refusal in words."""
     rng = random.Random(7)
     for _ in range(count):
-        path = rng.choice(["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/export", "/drop", "/", "/x"])
+        path = rng.choice(
+            ["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/planned", "/export", "/drop", "/", "/x"]
+        )
         fields = asked("1f1b", devices=2, mb=4) if rng.random() < 0.5 else {}
         fields |= {rng.choice([*WORDS, *TEXTS]): rng.choice(VALUES) for _ in range(rng.randrange(6))}
         status, body, _ = ask(
@@ -620,3 +628,33 @@ def test_many_random_requests_get_an_answer_in_words(whole_app):
 def test_fields_need_the_folder_of_drops_only_for_drops(tmp_path):
     with pytest.raises(InputError, match="was dropped"):
         view(asked("dropped:x.csv", devices=2, mb=2), tmp_path / "none")
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.parquet", lambda: parquet(ops(1 << 28))),
+        ("x.parquet", lambda: parquet(ops(60_000, kind=text("kind", 60_000, b"F" * 9_000_000, codec=GZIP)))),
+        ("x.parquet", lambda: parquet([*ops(), *ops()])),
+        ("x.json.gz", lambda: gzip.compress(b'{"ops":{"start":[' + b"0," * 16_000_000 + b"0]}}")),
+        ("x.csv", lambda: b"kind,start,end,microbatch,device\n" + b"F,0,1,0,0\n" * 400_000),
+        ("x.csv", lambda: b"0F0," * 1_000_000 + b"0B0"),
+        ("x.jsonl", lambda: b'{"kind":"F","start":0,"end":1}\n' + b"{}\n" * 1_000_000),
+        ("x.trace.json", lambda: b'{"traceEvents":[' + b"{}," * 1_000_000 + b"{}]}"),
+    ],
+)
+def test_what_is_dropped_takes_little_memory(name, content, app, tmp_path):
+    """The page of other people goes on: 512 MiB beyond what the server has are never taken."""
+    body = content()
+    assert len(body) < LARGEST_DROP
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (512 << 20), before[1]))
+    try:
+        status, said, _ = ask(app, "/drop", "POST", body, name=name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert status == 422
+    assert json.loads(said)["hint"]
+    assert not list(tmp_path.iterdir())

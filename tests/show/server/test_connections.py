@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ppsim.show.server import connections
+from tests.clock import HANG_S
 from tests.commands import SOURCE
 
 ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -117,14 +118,14 @@ class Served:
     def send(self, head: str, body: str = "") -> socket.socket:
         """Open a connection that stays, and send the begin of a request."""
         name, _, port = self.host.partition(":")
-        opened = self.held.enter_context(socket.create_connection((name, int(port)), timeout=60))
+        opened = self.held.enter_context(socket.create_connection((name, int(port)), timeout=HANG_S))
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.sendall(f"{head} HTTP/1.1\r\nHost: {self.host}\r\n{body}".encode())
         return opened
 
     def view(self, **fields: object) -> int:
         """Ask for fields as the page does: the status."""
-        asked = http.client.HTTPConnection(self.host, timeout=60)
+        asked = http.client.HTTPConnection(self.host, timeout=HANG_S)
         asked.request("POST", "/view", json.dumps(fields))
         status = asked.getresponse().status
         asked.close()
@@ -151,7 +152,7 @@ def test_one_signal_ends_the_server_whatever_its_clients_do(number):
         for _ in range(5):
             served.send(*LARGE_ASKED)
         served.process.send_signal(number)
-        _, errors = served.process.communicate(timeout=20)
+        _, errors = served.process.communicate(timeout=HANG_S)
     said = "Interrupted." if number == signal.SIGINT else f"Ended by {signal.Signals(number).name}."
     assert (served.process.returncode, errors.split("\n")) == (128 + number, ["Ctrl-C ends it", "", said, ""])
 
@@ -167,5 +168,5 @@ def test_half_open_connections_and_rubbish_keep_nobody_out_and_print_nothing():
         assert served.view(**SMALL, help=True) == 422
         assert served.view(**SMALL, title="\x1b[31m") == 422
         served.process.send_signal(signal.SIGINT)
-        out, errors = served.process.communicate(timeout=20)
+        out, errors = served.process.communicate(timeout=HANG_S)
     assert (out, errors.split("\n")) == ("", ["Ctrl-C ends it", "", "Interrupted.", ""])

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.browser import started
+from tests.clock import HANG_S
 from tests.commands import SOURCE, invoke
-from tests.pages import BROWSER
 from tests.real.runs.cases import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def address():
         assert served.stdout
         yield served.stdout.readline().strip()
         served.terminate()
-        assert served.wait(20) in (143, -15)
+        assert served.wait(HANG_S) in (143, -15)
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +162,11 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
 
 def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
     browser.open(at(address, "1f1b", devices=4, mb=8))
-    browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-1p')")
+    browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-v')")
     assert "turnaround" in text(browser, "#story")
     browser.run("document.getElementById('try').click()")
     assert not browser.run("document.documentElement.hasAttribute('data-told')")
-    browser.wait("document.querySelector('h1').innerText === 'ZB-1P'")
+    browser.wait("document.querySelector('h1').innerText === 'ZB-V'")
     browser.wait("document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')")
 
 
@@ -202,13 +202,13 @@ def test_the_server_ends_while_it_plans_and_searches(sign):
             "cost_per": "stage",
         }
         planned, searched = HTTPConnection(host), HTTPConnection(host)
-        planned.request("GET", "/plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
+        planned.request("GET", "/planned?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
         searched.request("POST", "/view", json.dumps(fields))
         children = Path(f"/proc/{served.pid}/task")
         wait_for(lambda: any(each.read_text() for each in children.glob("*/children")), "the search")
         planning = [int(pid) for each in children.glob("*/children") for pid in each.read_text().split()]
         served.send_signal(sign)
-        assert served.wait(20) in (128 + sign, -sign)
+        assert served.wait(HANG_S) in (128 + sign, -sign)
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in planning), "the end of the search")
 
 
@@ -223,6 +223,94 @@ def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):
             assert "1F1B" in text(browser, "h1")
             assert invoke("run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
             browser.wait("document.querySelector('h1').innerText.includes('GPipe')")
+        finally:
+            served.terminate()
+
+
+SET = "(n => { n.value = %s; n.oninput(); })(document.querySelector('input[aria-label=%s]'))"
+
+
+def test_a_pinned_run_is_compared_in_its_own_unit_only(address, browser):
+    """With a model's times in ms a run in t_F stays, named with its unit, without a percentage or outlines."""
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.run("document.getElementById('pin').click()")
+    browser.run("(m => { m.value = 'llama3-8b'; m.onchange(); })(document.getElementById('model'))")
+    browser.run("(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))")
+    browser.wait("document.getElementById('numbers').innerText.includes(' ms')")
+    browser.wait("document.getElementById('pinned').innerText.includes('not compared')")
+    assert text(browser, "#pinned") == "1F1B (33 t_F): not compared, times are in ms now"
+    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 0
+    browser.run("(m => { m.value = ''; m.onchange(); })(document.getElementById('model'))")
+    browser.wait("document.getElementById('pinned').innerText === '0.0% compared with 1F1B (33 t_F)'")
+
+
+def test_try_it_never_shows_a_schedule_twice(address, browser):
+    """The default page's advice is a schedule that it shows already: it comes first."""
+    browser.open(address)
+    browser.wait("!document.getElementById('try').hidden")
+    lead = text(browser, "#lead")
+    browser.run("document.getElementById('try').click()")
+    browser.wait("document.documentElement.dataset.answered")
+    browser.wait("!document.getElementById('command').innerText.startsWith('ppsim compare 1f1b zb-1p')")
+    names = text(browser, "#command").split(" --")[0].split()[2:]
+    assert len(names) == len(set(names)) == 2
+    assert names[0] in lead
+
+
+def test_chunks_are_for_schedules_that_take_several(address, browser):
+    """Where none does the slider rests; beside others only theirs changes, and the command says which."""
+    browser.open(at(address, "1f1b zb-1p", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert browser.run("document.querySelector('input[aria-label=chunks]').disabled")
+    browser.open(at(address, "1f1b interleaved", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    for chunks in (2, 3, 4):
+        browser.run(SET % (chunks, "chunks"))
+        command = f"ppsim compare 1f1b interleaved:{chunks} --devices 4 --mb 8"
+        browser.wait(f"document.getElementById('command').innerText === {json.dumps(command)}")
+        assert text(browser, "#refused") == ""
+    browser.wait("location.search.includes('interleaved%3A4')")
+    browser.open(browser.run("location.href"))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    assert browser.run("document.querySelector('input[aria-label=chunks]').value") == "4"
+
+
+def test_plans_show_at_once_that_they_are_searched(address, browser):
+    """A page with a bar and the seconds so far, which says why where there is no plan."""
+    browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
+    browser.wait("document.querySelector('progress')?.checkVisibility() && / s so far/.test(document.body.innerText)")
+    assert "llama3-70b" in browser.run("document.body.innerText")
+    browser.open(f"{address}plan?model=llama3-8b&cluster=dgx-h100&gpus=8&gbs=8")  # waits for the page of plans
+    assert browser.errors == []
+    assert "llama3-8b on 8" in text(browser, "h1")
+    assert browser.run("document.querySelectorAll('#plans tbody tr').length") > 1
+    browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100")
+    browser.wait("document.documentElement.dataset.state === 'failed'")
+    assert "a plan needs gpus, gbs" in text(browser, "#said")
+
+
+def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
+    """Verdict, causes and path too, with a word for it; the next good save is shown as ever."""
+    source = tmp_path / "mine.csv"
+    good, bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"
+    source.write_text(good)
+    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", "--watch", str(source)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+        assert served.stdout
+        try:
+            browser.open(served.stdout.readline().strip())
+            browser.wait("document.documentElement.hasAttribute('data-told')")
+            source.write_text(bad)
+            browser.wait("document.getElementById('refused').textContent.includes('deadlock')")
+            browser.wait("document.getElementById('stale').innerText.includes('this is of before')")
+            for part in ("lead", "story", "chart", "numbers"):
+                shade = "getComputedStyle(document.getElementById('%s')).opacity < 0.5"
+                browser.wait(f"document.getElementById('{part}').hidden || {shade % part}")
+            assert not browser.run("document.documentElement.hasAttribute('data-told')")
+            source.write_text("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n")
+            browser.wait("document.getElementById('stale').hidden")
+            browser.wait("document.documentElement.hasAttribute('data-told')")
         finally:
             served.terminate()
 

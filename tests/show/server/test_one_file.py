@@ -13,6 +13,7 @@ import pytest
 
 from ppsim.errors import InputError
 from ppsim.show.server.one_file import VIEWER, hand_over
+from tests.clock import HANG_S
 
 TRACE = b'{"traceEvents":[]}'
 
@@ -33,11 +34,13 @@ def served():
         daemon=True,
     )
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(HANG_S)
     return int(found[0].rpartition(":")[2].partition("/")[0]), thread, found[0]
 
 
-def ask(port: int, path: str, method: str = "GET", timeout: int = 10, **headers: str) -> tuple[int, bytes, str | None]:
+def ask(
+    port: int, path: str, method: str = "GET", timeout: float = HANG_S, **headers: str
+) -> tuple[int, bytes, str | None]:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -71,7 +74,7 @@ def test_who_says_nothing_or_leaves_holds_nobody_up(served, capfd):
         reset.sendall(b"GET /")
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         reset.close()
-        assert ask(port, "/a%20b.trace.json.gz", timeout=5)[1] == TRACE
+        assert ask(port, "/a%20b.trace.json.gz")[1] == TRACE
     thread.join(10)
     assert not thread.is_alive()
     assert capfd.readouterr() == ("", "")

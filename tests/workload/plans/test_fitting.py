@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ppsim.workload.cost.costs import step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
@@ -61,6 +62,21 @@ def test_each_way_is_the_least_that_fits(name, mbs):
         else:
             less = replace(tried, modules=tried.modules[:-1])
         assert not fits(less)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("room", [1.0001, 0.99, 0.95])
+def test_where_full_recompute_misses_by_little_the_time_does_not_jump(monkeypatch, name, room):
+    """All layers and a little of what they keep on the host, and not all activations there at twice the time."""
+    model, machine = read_model(name), read_machine("dgx-h100")
+    parallel = Parallel(dp=64, ep=8 if model.experts else 1, zero=3, mbs=8, microbatches=2)
+    full = replace(parallel, recompute="full")
+    cap = room * device_memory(model, full).total.max()
+    monkeypatch.setattr("ppsim.workload.plans.fitting.usable_bytes", lambda machine: cap)
+    found = fitting(model, machine, parallel, None, modules=False, offload=True)
+    assert all(device_memory(model, tried).total.max() <= cap for tried in found)
+    fastest = min(step_time(model, machine, tried).seconds for tried in found)
+    assert fastest <= 1.05 * step_time(model, machine, full).seconds
 
 
 def test_a_dense_model_without_a_pipeline_waits_on_the_host_by_half_as_its_recipe_says():

@@ -36,7 +36,8 @@ from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, has_many, search
 from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
-from tests.commands import KEPT_AT_ONCE, invoke, start_command
+from tests.clock import HANG_S
+from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
 from tests.real.runs.cases import wait_for
 
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
@@ -322,7 +323,9 @@ def test_launch_flags_say_what_the_plan_says():
         "--num-query-groups 8",
     ):
         assert wanted in flags
-    text = torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    with pytest.raises(InputError, match="torchtitan recomputes all layers or none"):
+        torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
+    text = torchtitan_toml(MODEL, replace(parallel, recompute_layers=None), layout_of(MODEL, found))
     assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in text
     assert "local_batch_size = 16" in text
     with pytest.raises(InputError, match="Megatron-LM has no schedule"):
@@ -402,7 +405,7 @@ def answer(*words: str) -> dict[str, Any]:
 
 
 QUICK = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--seq", "4096"]
-QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,zb-1p"]
+QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,interleaved"]
 
 
 def test_a_plan_prints_what_it_left_out_and_the_best():
@@ -429,20 +432,21 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     assert found["schema"] == "ppsim.plan/1"
     steps = [row["step_s"] for row in found["plans"]]
     tied = [row["tied"] for row in found["plans"]]
-    assert tied == sorted(tied, reverse=True)
-    assert steps[sum(tied) :] == sorted(steps[sum(tied) :])
-    assert max(steps[: sum(tied)], default=0) <= min(steps) * math.exp(CLOSE[1])
+    assert steps[1:] == sorted(steps[1:])
+    assert max((step for step, tie in zip(steps, tied, strict=True) if tie), default=0) <= min(steps) * math.exp(
+        CLOSE[1]
+    )
     assert sum(found["outcomes"].values()) == found["candidates"]
     written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
     assert [float(row["step_s"]) for row in read_table("p.csv")] == steps
-    assert [row["step_s"] for row in read_table("p.parquet")] == steps
+    assert [row["step_s"] for row in read_table("p.parquet", columns=["step_s"])] == steps
     assert Path("r.mmd").read_text().startswith("flowchart LR")
 
 
 def test_python_gets_the_plans_of_the_command():
     sizes = {"gpus": 8, "gbs": 8, "seq": 4096, "cp": 1, "tp": [4, 8], "mbs": [1]}
-    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "zb-1p"])
+    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "interleaved"])
     assert json.loads(json.dumps(found.to_json() | {"inputs": None})) == answer(*QUICK)
     assert [row["step_s"] for row in found.table] == [row["step_s"] for row in found.plans]
     assert found.table[0]["bubble_s"] == found.plans[0]["terms"]["bubble"]
@@ -497,7 +501,7 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
     ],
 )
 def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says):
-    result = invoke(*QUICK, *changes)
+    result = invoke(*with_options(QUICK, changes))
     error = result.exception
     assert (error.exit_code if isinstance(error, PpsimError) else result.exit_code) == code
     hint = error.hint if isinstance(error, PpsimError) else ""
@@ -558,7 +562,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
     started = start_command(*words, "--results", "kept.csv", how=["-c", KEPT_AT_ONCE], cwd=tmp_path)
     wait_for(lambda: (tmp_path / "kept.csv").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
-    _, errors = started.communicate(timeout=60)
+    _, errors = started.communicate(timeout=HANG_S)
     assert started.returncode == 130
     assert "Traceback" not in errors
     assert "the same command goes on from it" in errors
@@ -566,7 +570,7 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto"]
+    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto", "seq1f1b"]
 )
 @pytest.mark.parametrize(("pp", "overlap_p2p"), [(4, True), (2, False)])
 def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
@@ -593,8 +597,9 @@ def test_a_plan_without_a_pipeline_draws_none():
     assert f"run it: {found.to_json()['run']}" in str(found)
 
 
-def test_what_measured_runs_make_fastest_is_listed(tmp_path):
-    """Plans are chosen by their corrected steps: none that was simulated is faster than all of the list."""
+def test_what_measured_runs_make_fastest_is_listed(tmp_path, monkeypatch):
+    """Several runs of the user's own: plans rank by their corrected steps, which none of the space undercuts."""
+    monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
     runs = [{"id": f"tp {tp}", "software": "megatron-core", "model": "llama3-8b", "gpu": "H100", "gpus": 16, "tp": tp,
              "pp": pp, "mbs": 1, "gbs": 64, "seq": 8192, "precision": "BF16", "step_s": seconds}
             for tp, pp, seconds in ((1, 4, 3.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))]  # fmt: skip
@@ -618,7 +623,7 @@ def test_compressed_attention_is_said_to_be_unseen():
 @pytest.mark.parametrize(
     ("software", "last"),
     [
-        (None, "its launch flags: --flags megatron, or torchtitan"),
+        (None, "its launch flags: --flags megatron"),
         ("deepspeed", "no launch flags are known of deepspeed"),
         ("torchtitan", 'components = ["model", "loss"]'),
         ("primus", "--bf16"),

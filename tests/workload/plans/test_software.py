@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -10,10 +12,23 @@ from ppsim.errors import InputError
 from ppsim.questions.plan_space import Able, SpaceOptions, make_axes
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
+from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
-from ppsim.workload.plans.software import Software, apply, numbers, read_software, software_of, softwares
+from ppsim.workload.plans.flags import torchtitan_toml
+from ppsim.workload.plans.published import predict
+from ppsim.workload.plans.rows import setup_of
+from ppsim.workload.plans.software import (
+    Rule,
+    Software,
+    Version,
+    apply,
+    numbers,
+    read_software,
+    software_of,
+    softwares,
+)
 from ppsim.workload.plans.stated import version_of
 from tests.commands import invoke
 
@@ -125,6 +140,52 @@ def test_releases_are_read_from_their_front(text, read):
 def test_software_that_the_library_lacks_is_refused(spec):
     with pytest.raises(InputError, match=r"no (software|version)"):
         read_software(spec)
+
+
+def test_what_software_does_otherwise_with_a_schedule_is_in_its_file(monkeypatch):
+    """Rules for a schedule count where a run has it; what the user states counts whatever the schedule."""
+    rules = (Rule(kernels="compiled", zero=1), Rule(schedules=("zb-1p", "zb-v"), kernels="torch", overlap_tp=False))
+    mine = Software("mine", "here", ("mine",), rule=rules)
+    monkeypatch.setattr(software, "softwares", lambda: {"mine": mine})
+    version = Version(mine)
+    assert version.techniques(None) == {"kernels": "compiled", "zero": 1}
+    assert version.techniques(None, schedule="1f1b") == version.techniques(None)
+    assert version.techniques(None, schedule="zb-v") == {"kernels": "torch", "zero": 1, "overlap_tp": False}
+    changed = (("kernels", "torch"), ("overlap_tp", False))
+    assert version.by_schedule(None, "", None, ()) == (("zb-1p", changed), ("zb-v", changed))
+    assert version.by_schedule(None, "", None, {"kernels"}) == (("zb-1p", changed[1:]), ("zb-v", changed[1:]))
+    run = Parallel(kernels="compiled", by_schedule=version.by_schedule(None, "", None, ()))
+    assert run.for_schedule("1f1b") == Parallel(kernels="compiled")
+    assert run.for_schedule("zb-v") == Parallel(kernels="torch", overlap_tp=False)
+
+
+ROW = {
+    "model": "llama3-405b", "gpu": "H100", "gpus": 512, "tp": 8, "pp": 8, "mbs": 1, "gbs": 512, "seq": 8192, "vp": 8,
+    "precision": "BF16", "framework": "torchtitan", "recompute": "full", "step_s": 64.0,
+}  # fmt: skip
+
+
+def test_zero_bubble_of_torch_is_slower_where_whole_layers_recompute():
+    """Torchtitan, issue 773: 13 tokens/s a GPU where interleaved 1F1B has 128."""
+    large = ("plan", "--model", "llama3-405b", "--cluster", "dgx-h100", "--gpus", "512", "--gbs", "512", "--tp", "8")
+    words = (*large, "--pp", "8", "--cp", "1", "--mbs", "1", "--vp", "8", "--recomputes", "full", "--layouts", "even")
+    rates = {}
+    for name in ("interleaved", "interleaved-zb"):
+        result = invoke(*words, "--software", "torchtitan", "--schedules", name, "--top", "1", "--json")
+        rates[name] = json.loads(result.stdout)["plans"][0]["tokens_per_s"] / 512
+    assert rates["interleaved"] == pytest.approx(128, rel=0.1)
+    assert rates["interleaved-zb"] < rates["interleaved"] / 2
+    plain, split = (predict(setup_of({**ROW, "schedule": name}))[1] for name in ("interleaved", "interleaved-zb"))
+    assert split.seconds > 2 * plain.seconds
+
+
+def test_a_configuration_with_a_split_backward_compiles_nothing():
+    base = Parallel(kernels="compiled", by_schedule=(("interleaved-zb", (("kernels", "torch"),)),))
+    model = read_model("llama3-8b")
+    for name, compiles in (("interleaved", True), ("interleaved-zb", False)):
+        run = replace(base.for_schedule(name), schedule=name, pp=4, vp=2, microbatches=8)
+        table = tomllib.loads(torchtitan_toml(model, run, build_layout([4] * 8, 4, 0)))
+        assert table["compile"]["enable"] == compiles
 
 
 PLAN = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--pp", "4", "--tp", "1")

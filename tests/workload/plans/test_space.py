@@ -37,7 +37,7 @@ from ppsim.workload.plans.space import (
     read_key,
     short_run,
 )
-from ppsim.workload.plans.task import HELD, STAGES, STATES, WORK, Found, Task, usable_bytes
+from ppsim.workload.plans.task import HELD, STAGES, STATES, Found, Task, usable_bytes
 from tests.cases import EVERY
 
 MACHINE = read_machine("dgx-h100")
@@ -121,10 +121,10 @@ def test_members_have_the_chunks_that_their_placement_allows():
     assert chosen(Group(1, 1, 1, 1, 8, 1, 8), vp=(2,)) == []
 
 
-def test_members_recompute_eighths_of_a_stage_and_offload_only_what_is_kept():
+def test_members_recompute_eighths_of_a_stage_and_offload_what_is_kept():
     group = Group(1, 1, 1, 2, 4, 1, 8)
     full = chosen(group, schedules=("1f1b",), recompute=("full",), offload=(0, 50))
-    assert [(c.layers, c.offload) for c in full] == [(-1, 0), (1, 0), (2, 0), (3, 0)]
+    assert [(c.layers, c.offload) for c in full] == [(n, o) for n in (-1, 1, 2, 3) for o in (0, 50)]
     plain = chosen(group, schedules=("1f1b",), recompute=("none", "selective"), offload=(0, 50))
     assert [(c.recompute, c.layers, c.offload) for c in plain] == [
         ("none", -1, 0), ("none", -1, 50), ("selective", -1, 0), ("selective", -1, 50)
@@ -202,6 +202,7 @@ def small(model=DENSE, **changes):
     return Task(model, MACHINE, 8, 16, replace(axes, **changes), usable_bytes(MACHINE), keep=3)
 
 
+SLICED = ("1f1b", "seq1f1b", "seq1f1b-zb", "slimpipe")
 SPANS = ("1f1b", "zb-h2", "zb-v-torch", "dualpipe")
 LIGHT = {"layouts": ("even", "light-last", "light-ends"), "pp": (4, 8), "zero": (1, 2), "offload": (0, 50)}
 
@@ -213,7 +214,7 @@ def least_of(task, candidate):
     if parallel.pp > 1:
         devices = place(find(candidate.schedule).placement, parallel.pp, parallel.stages).devices
     costs = stage_costs(task.model, MACHINE, parallel, layout_of(task.model, candidate))
-    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation)
+    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation, parallel.pieces)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +223,12 @@ def least_of(task, candidate):
         (small(), 3),
         (small(MIXED, ep=(1, 4), pp=(2,)), 3),
         (small(replace(DENSE, layers=16), **LIGHT), 11),
+        (small(replace(DENSE, layers=16), schedules=SLICED, vp=(1, 2), recompute=("none",)), 3),
         (small(replace(DENSE, layers=16), schedules=SPANS, pp=(4, 8), base=Parallel(post_validation=True)), 1),
         pytest.param(small(replace(DENSE, layers=16), **LIGHT), 1, marks=pytest.mark.slow),
         pytest.param(small(replace(MIXED, layers=12), **LIGHT, ep=(1, 2)), 1, marks=pytest.mark.slow),
     ],
-    ids=["dense", "experts", "light", "spans", "light-whole", "experts-whole"],
+    ids=["dense", "experts", "light", "slices", "spans", "light-whole", "experts-whole"],
 )
 def test_bounds_are_below_what_candidates_take_and_hold(task, every):
     """The time by whole layers, met without a pipeline; the memory by stages, met where a backward has the peak."""
@@ -303,7 +305,7 @@ def test_devices_hold_at_least_what_the_schedule_lets_them(name, pp, vp, microba
 def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
     """Random bytes a stage, all schedules that plans try: the peak of the whole run, and what runs then, is above."""
     draw = np.random.default_rng(pp)
-    for schedule, vp in product((*SCHEDULES, *FITTED), (1, 2, 4)):
+    for schedule, vp in product((*SCHEDULES, *FITTED, *SLICED), (1, 2, 4)):
         for microbatches in (2 * pp, 3 * pp, 5 * pp + 1, 8 * pp)[:: 1 if EVERY == 1 else 2]:
             try:
                 made = schedule_of(schedule, pp, vp, microbatches)
@@ -316,7 +318,7 @@ def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
                 held, work = draw.exponential(size=(2, made.n_stages))
                 stages = StageMemory(nothing, nothing, nothing, held, KEPT * held, work)
                 most = np.add(*held_at_peaks(made, stages))
-                least = found.counts @ held + np.where(found.at_work >= 0, work[found.at_work], 0)
+                least = found.counts @ held + np.where(found.at_work >= 0, work[found.at_work], 0) / found.slices
                 assert (least <= most * (1 + 1e-9)).all(), (schedule, pp, vp, microbatches)
 
 
@@ -430,16 +432,16 @@ def test_an_order_by_costs_gives_way_to_a_fixed_one_that_is_as_good():
 
 
 def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
-    task, found = small(), Found()
+    task = small()
     bounds = bound_candidates(task, list_candidates(task), Found())[:6]
     placed = [
         bound._replace(seconds=s, bytes_=b)
         for bound, s, b in zip(bounds, (1, 2, 3, 3, 4, 5), (9, 9, 2, 9, 1, 5), strict=True)
     ]
-    left = _leave_out(placed, ((3.0, 3.0), (5.0, 1.0)), found)
+    left, out = _leave_out(placed, ((3.0, 3.0), (5.0, 1.0)))
     assert [(bound.seconds, bound.bytes_) for bound in left] == [(1, 9), (2, 9), (3, 2), (4, 1)]
-    assert found.counts[WORK] == 2
-    assert _leave_out(placed, (), found) == placed
+    assert [(bound.seconds, bound.bytes_) for bound in out] == [(3, 9), (5, 5)]
+    assert _leave_out(placed, ()) == (placed, [])
     candidate = bounds[0].candidate
     plain = Evaluate(task)(candidate)
     assert Evaluate(task, ((plain["step_s"] * 2, 0.0),))(candidate) == plain

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.text import shorten
+from ppsim.base.unpack.limits import OBJECTS, Meter
+from ppsim.base.unpack.texts import split_lines
 from ppsim.core.draft import Draft
 from ppsim.core.ops import COMPUTE, OF_STAGE, STAGELESS, Kind
 from ppsim.errors import InputError
@@ -28,6 +30,7 @@ _BEGIN = re.compile(rf'[\s,"]*+(?:\(?\d{{1,9}}[A-Z]|(?:{"|".join(k.name for k in
 _CELL = re.compile(r'[^\s,"][^,]*')
 _QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
+OP = 200  # bytes of memory that an op takes while it is read
 BATCH = 100_000  # ops made into arrays at once
 MOST_EMPTY = 10_000_000
 _SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
@@ -49,7 +52,8 @@ def parse(text: str, source: str) -> Draft:
         InputError: a cell that is no action, with its line and cell and a caret below it; an empty line; a file
             that mixes both dialects.
     """
-    lines = tuple(text.splitlines())
+    Meter(source, OBJECTS).take(OP * (text.count(",") - text.count(",,")))
+    lines = tuple(split_lines(text, source, OP))
     tables, idle = [np.empty((0, 7), np.int64)], [np.empty((0, 2), np.int32)]
     plain, rows = list[tuple[str, str, str]](), list[tuple[int, int]]()
     for row, line in enumerate(lines, start=1):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ppsim.base.text import shorten
 from ppsim.base.times import parse_scaled_unit
+from ppsim.base.unpack.texts import split_lines
 from ppsim.core.draft import Draft
 from ppsim.core.ops import STAGELESS, TIMED, Kind
 from ppsim.core.soundness import LONGEST
@@ -27,10 +28,11 @@ _NAME = re.compile(rf"(\d{{1,9}})?\s*({'|'.join(kind.name for kind in TIMED)})\s
 _ID = re.compile(r"o(\d{1,9})", re.ASCII)
 _SLICES = re.compile(r"%%\s*slices:?\s*([1-9]\d{0,8})", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
+OP = 600  # bytes of memory that an op takes while it is read
 _TIME = ", time in"
 _TAGS = {"done", "active", "crit", "milestone"}
-_FLOWCHART = re.compile(r"\A(?:[ \t]*(?:%%.*|```mermaid)?\r?\n)*[ \t]*(?:flowchart|graph)\b")
-_RANK = re.compile(r'^\s*R\d+\["rank \d+<br/>', re.M)  # a box of ppsim.workload.plans.ranks
+_FLOWCHART = re.compile(r"\A(?:[ \t]*+(?:%%.*+|```mermaid)?\r?\n)*+[ \t]*+(?:flowchart|graph)\b")
+_RANK = re.compile(r'^[ \t]*R\d+\["rank \d+<br/>', re.M)  # a box of ppsim.workload.plans.ranks
 _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
 
@@ -50,7 +52,7 @@ def parse(text: str, source: str) -> Draft:
         drawn = ": where the ranks of a plan lie, not when they run" if _RANK.search(text) else ", not a gantt"
         hint = "a viewer of Mermaid shows it; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
         raise InputError(f"'{source}' is a flowchart{drawn}", hint)
-    lines = tuple(text.splitlines())
+    lines = tuple(split_lines(text, source, OP))
     sections = dict[str, None]()
     unit, scale, device, slices = "t_F", 1, 0, 1
     rows, times, ids = list[tuple[int, ...]](), list[tuple[float, float]](), list[int]()

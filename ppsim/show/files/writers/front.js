@@ -10,7 +10,7 @@ let sorting = { by: 'time', up: true };
 
 const shownPoints = () => {
   const wanted = $('filter').value.trim().toLowerCase();
-  return DATA.points.filter(({ name, family }) => !hidden.has(family) && name.toLowerCase().includes(wanted));
+  return DATA.points.filter(({ name, family, group }) => (!DATA.grouped || group === $('group').value) && !hidden.has(family) && name.toLowerCase().includes(wanted));
 };
 
 const lookOf = family => DATA.families[family];
@@ -171,7 +171,9 @@ function setTheme(theme) {
 function start() {
   DATA.points.forEach((point, place) => { point.place = place; });
   $('command').textContent = DATA.inputs.command ?? '';
-  $('groups').hidden = !DATA.grouped;
+  $('groups').hidden = $('which').hidden = !DATA.grouped;
+  $('group').append(...[...new Set(DATA.points.map(point => point.group))].map(group => new Option(group, group)));
+  $('group').onchange = draw;
   $('filter').oninput = draw;
   $('metric').onchange = showHeat;
   addEventListener('resize', draw);

@@ -147,7 +147,7 @@ const fixed = plan => [...DATA.sizes.filter(key => key !== 'dp').map(key => `--$
 function showTable() {
   const rows = plans.filter(({ listed }) => listed).sort((a, b) => a.rank - b.rank); // as the terminal has them
   const sizes = SIZES.filter(key => rows.some(plan => plan[key] > 1));
-  const longest = NEAR * rows[0].step_s;
+  const longest = Math.max(...rows.map(plan => plan.step_s)); // so that no bar is cut
   const [step, memory] = ['step_s', 'memory'].map(key => inColumn(rows.map(plan => plan[key])));
   const head = [['#', 'left'], ...sizes.map(key => [key]), ['mbs'], ['schedule', 'left'], ['step, s'], ['where it goes', 'left'], ['MFU'],
     ['memory, GiB'], ['up to the cap', 'left'], ['loses by', 'left']];

@@ -20,7 +20,7 @@ async function showStory() {
   const parts = story.picker ? [pickerOf(story)] : [];
   parts.push(barsOf(story), matrixOf(story));
   if (story.path) parts.push(pathOf(story));
-  if (story.changes) parts.push(changesOf(story));
+  if (story.changes?.length) parts.push(changesOf(story));
   if (story.twins) parts.push(aligned());
   return $('story').replaceChildren(...parts);
 }
@@ -79,7 +79,7 @@ function pathOf({ path }) {
 }
 
 /** Changes that were simulated; a button lays the changed timeline over the chart. */
-function changesOf({ changes, ghosts }) {
+function changesOf({ changes, ghosts, notes }) {
   const rows = changes.map(({ text, makespan, change: share }, i) => {
     const button = element('button', { type: 'button', textContent: text, 'aria-pressed': 'false', disabled: !ghosts[i] });
     button.onclick = () => {
@@ -91,7 +91,8 @@ function changesOf({ changes, ghosts }) {
     };
     return element('li', {}, button, element('span', { textContent: `${makespan} · ${share}` }));
   });
-  return part('What if: lay a change over the chart', element('ul', { className: 'changes' }, ...rows));
+  const said = notes.map(text => element('p', { className: 'muted', textContent: text }));
+  return part('What if: lay a change over the chart', element('ul', { className: 'changes' }, ...rows), ...said);
 }
 
 /** Where the two runs are laid together, and whether the second carries the outlines of the first. */

@@ -8,9 +8,11 @@ from typing import IO
 from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
+from ppsim.show.drawing.canvas import settled
 from ppsim.show.drawing.gantt_marks import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.look import Note
 from ppsim.show.drawing.palette import text_colour
 from ppsim.show.files.document import Abilities, Document
 
@@ -72,7 +74,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
             name = shorten(panel.title, int(document.width * POINT / LETTER))
             lines.append(_text(0, top + 0.5 * ROW, name, "anchor=west"))
             top += 1.3 * ROW
-        notes = [*place_notes(panel, NOTE_FONT, scale, span, ROW)] if panel is panels[0] else []
+        notes = _notes(panel, scale, span) if panel is panels[0] else []
         top += NOTE_HIGH * max((line for *_, line in notes), default=0)
         lines += _rows(panel, top, scale)
         for note, middle, line in notes:
@@ -87,6 +89,14 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     lines.append(f"\\draw[->] ({NAMES + 26:.4g},{top + 3:.4g}) -- ({NAMES + 52:.4g},{top + 3:.4g});")
     lines += [_legend(document, top + ROW), "\\end{tikzpicture}%", ""]
     out.write("\n".join(lines).encode())
+
+
+def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, int]]:
+    """Each note, its middle in the unit of time and its line: as wide on all machines."""
+    if not panel.look.notes:
+        return []
+    with settled(".tex"):
+        return [*place_notes(panel, NOTE_FONT, scale, span, ROW)]
 
 
 def _colours(document: Document) -> list[str]:

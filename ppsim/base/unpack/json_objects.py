@@ -1,0 +1,54 @@
+"""JSON, decoded only where its objects do not take too much memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ppsim.base.unpack.limits import OBJECTS, size_limit, too_large
+from ppsim.errors import InputError
+
+# Bytes that parts of JSON take at most in memory, as CPython and msgspec make them.
+_VALUE, _STRING, _ARRAY, _OBJECT = 32, 64, 88, 100
+_MOST_PER_CHARACTER = 1 + _VALUE + _OBJECT
+
+
+def check_objects(text: str, name: str, hint: str = "") -> None:
+    """Refuse JSON whose objects would take too much memory (InputError)."""
+    most = OBJECTS * size_limit()
+    if len(text) * _MOST_PER_CHARACTER > most and (size := objects_size(text)) > most:
+        error = too_large(f"{name}, in memory,", most, size, OBJECTS)
+        error.hint = f"{hint}; {error.hint}" if hint else error.hint
+        raise error
+
+
+def objects_size(text: str) -> int:
+    """Estimate from above the bytes that the values of a JSON text take in memory."""
+    keys = text.count('":') - text.count('\\":')
+    strings = (text.count('"') - text.count('\\"')) // 2 - keys
+    arrays, objects = text.count("["), text.count("{")
+    values = text.count(",") + arrays + objects
+    parts = _VALUE * values + _STRING * max(strings, 0) + _ARRAY * arrays + _OBJECT * objects
+    return parts + len(text)
+
+
+def decode_object(text: str | bytes | msgspec.Raw, kind: Any = Any) -> Any:
+    """Decode JSON that is short, or part of what :func:`check_objects` has let in.
+
+    Raises:
+        ValueError: it is not JSON, is of another type, or is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+
+
+def find_object(text: str) -> Any:
+    """Decode JSON of any length; None where it is not JSON, or takes too much memory."""
+    try:
+        check_objects(text, "")
+        return decode_object(text)
+    except (InputError, ValueError):
+        return None

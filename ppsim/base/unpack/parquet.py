@@ -1,0 +1,312 @@
+"""Columns of a Parquet file, read one at a time in batches, each once its size is known.
+
+A few bytes of Parquet may state any number of rows, repeat one text in each row, or point several
+row groups at the same bytes. Therefore the rows of the footer and the pages of a column are counted
+before the library unpacks them, and texts stay numbers of a dictionary until they are shared objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.limits import Meter, size_limit, too_large
+from ppsim.base.unpack.parquet_sizes import (
+    DELTA_BYTE_ARRAY,
+    DICTIONARY_PAGE,
+    Chunk,
+    chunks_by_group,
+    pages,
+)
+from ppsim.errors import InputError, MissingDependency, PpsimError
+from ppsim.version import INSTALL_TABLES
+
+MAGIC = b"PAR1"
+MOST_FOOTER = 4 << 20  # bytes of the description at the end of a file
+MOST_LISTED = 50_000  # columns, row groups or remarks
+PAGE = 4  # the size that a file may have, over that of one page
+MOST_TEXT = 1 << 20  # characters of a cell
+MOST_PAGES = 200_000
+LONGEST_NUMBER = 32  # bytes of a value of fixed length
+BATCH = 1 << 16  # rows
+_ENTRY, _TEXT = 16, 64  # bytes of a dictionary's entry, and of a text besides its characters
+TYPES = "whole numbers, fractions, true and false, timestamps or texts"
+
+
+def require_pyarrow() -> None:
+    """Import pyarrow; raises MissingDependency where that fails."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        what = f"Parquet needs pyarrow, which cannot be imported: {error}"
+        raise MissingDependency(what, INSTALL_TABLES) from error
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """A Parquet file whose columns are read when they are asked for.
+
+    Attributes:
+        name: of the file, for messages.
+        rows: as the footer states them.
+        columns: the columns that are not nested, and the place of each among all that are stored.
+        nested: the names of the others.
+        header: the text that ppsim keeps in a file's metadata; empty where there is none.
+    """
+
+    name: str
+    hint: str
+    rows: int
+    columns: dict[str, int]
+    nested: tuple[str, ...]
+    header: str
+    _data: bytes
+    _file: Any  # pyarrow's ParquetFile
+    _groups: list[list[Chunk]]  # the columns of each row group
+    _meter: Meter
+    _pages: Meter
+
+    def has_times(self, column: str) -> bool:
+        """Tell whether a column holds times of the calendar, or durations, by its type."""
+        from pyarrow import types
+
+        with refuse_faults(self.name, self.hint):
+            kind = self._file.schema_arrow.field(column).type
+            return bool(types.is_timestamp(kind) or types.is_duration(kind))
+
+    def array(self, column: str, longest: int = MOST_TEXT) -> NDArray[Any]:
+        """Read a column: times in ns, null as NaN among numbers and None among texts.
+
+        Args:
+            column: its name.
+            longest: the most characters that a text may have.
+
+        Raises:
+            InputError: the column is too large, damaged, or of a type that is not read.
+        """
+        with refuse_faults(self.name, self.hint):
+            words = _Words(self, column, longest)
+            found = [self._numpy(column, chunk, words) for chunk in self._chunks(column)]
+            return np.concatenate(found) if found else np.empty(0)
+
+    def values(self, column: str) -> list[Any]:
+        """Read a column as plain values: times as text, null as None (InputError: as :meth:`array`)."""
+        with refuse_faults(self.name, self.hint):
+            words, found = _Words(self, column, MOST_TEXT), list[Any]()
+            for chunk in self._chunks(column):
+                found += self._plain(column, chunk, words)
+            return found
+
+    def count(self, size: int) -> None:
+        """Count bytes of memory that are taken for the file (InputError: they are too many)."""
+        self._meter.take(size)
+
+    def _chunks(self, column: str) -> Iterator[Any]:
+        """Yield pieces of a column of at most ``BATCH`` rows."""
+        self._check_pages(column)
+        read = 0
+        for batch in self._file.iter_batches(BATCH, columns=[column], use_threads=False):
+            chunk = batch.column(0)
+            read += len(chunk)
+            if read > self.rows:
+                raise ValueError(f"column {quote(column)} has more rows than the footer states")
+            yield chunk
+        if read < self.rows:
+            raise ValueError(f"column {quote(column)} has {read:,} of {self.rows:,} rows")
+
+    def _check_pages(self, column: str) -> None:
+        """Count the bytes of a column's pages in all row groups, as the library would unpack them."""
+        place, footer = self.columns[column], self._file.metadata
+        stored, kind = footer.schema.column(place), self._file.schema_arrow.field(column).type
+        is_text = stored.physical_type == "BYTE_ARRAY"
+        if is_text != _is_text(kind) or (stored.length or 0) > LONGEST_NUMBER:
+            raise self._unread(column, kind)
+        data, most, count = memoryview(self._data), size_limit() // PAGE, 0
+        for chunks in self._groups:
+            chunk, text = chunks[place], 0
+            if chunk.end > len(data):
+                raise ValueError("a column lies outside the file")
+            for page in pages(data, chunk):
+                count, text = count + 1, text + page.unpacked
+                if count > MOST_PAGES:
+                    raise ValueError(f"a column of more than {MOST_PAGES:,} pages")
+                if page.unpacked > most:
+                    what = f"{self.name}: a page of column {quote(column)}"
+                    raise too_large(what, most, PAGE * page.unpacked)
+                self._pages.take(max(page.packed, page.unpacked))
+                if page.kind == DICTIONARY_PAGE:
+                    self._pages.take(_ENTRY * page.values)
+                elif is_text and page.encoding == DELTA_BYTE_ARRAY:  # each may repeat all before it
+                    self._pages.take(min(page.values, BATCH) * text)
+
+    def _unread(self, column: str, kind: Any) -> InputError:
+        kind = getattr(kind, "value_type", kind)  # texts are read as dictionaries
+        what = f"{self.name}: column {quote(column)} is of type {shorten(str(kind), 80)}"
+        return InputError(what, f"a column of {TYPES}")
+
+    def _numpy(self, column: str, chunk: Any, words: _Words) -> NDArray[Any]:
+        from pyarrow import types
+
+        kind = chunk.type
+        if _is_text(kind):
+            return words.array(chunk)
+        if types.is_dictionary(kind):
+            return self._numpy(column, chunk.cast(kind.value_type), words)
+        if types.is_timestamp(kind) or types.is_duration(kind):
+            unit = "timestamp" if types.is_timestamp(kind) else "duration"
+            chunk = chunk.cast(f"{unit}[ns]").cast("int64")
+        elif types.is_decimal(kind):
+            chunk = chunk.cast("float64")
+        elif not _is_number(kind):
+            raise self._unread(column, kind)
+        found: NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
+        return found
+
+    def _plain(self, column: str, chunk: Any, words: _Words) -> list[Any]:
+        from pyarrow import types
+
+        kind = chunk.type
+        if _is_text(kind):
+            return words.array(chunk).tolist()
+        if types.is_dictionary(kind):
+            return self._plain(column, chunk.cast(kind.value_type), words)
+        if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+            chunk = chunk.cast("string")
+        elif types.is_decimal(kind) or types.is_floating(kind):
+            chunk = chunk.cast("float64")
+        elif not _is_number(kind):
+            raise self._unread(column, kind)
+        plain: list[Any] = chunk.to_pylist()
+        return plain
+
+
+class _Words:
+    """The texts of a column, of which equal ones are one object."""
+
+    def __init__(self, table: ParquetTable, column: str, longest: int) -> None:
+        self.table, self.column, self.longest = table, column, longest
+        self.known = dict[str, str]()
+
+    def array(self, chunk: Any) -> NDArray[Any]:
+        """Turn numbers of a dictionary into texts; null is None."""
+        import pyarrow
+
+        if not pyarrow.types.is_dictionary(chunk.type):
+            chunk = chunk.dictionary_encode()
+        places = chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        used = np.unique(places)
+        used = used[used >= 0]
+        held, found = chunk.dictionary, np.full(len(chunk.dictionary) + 1, None, object)
+        texts = held.take(pyarrow.array(used))
+        for place, text in zip(used.tolist(), texts, strict=True):
+            found[place] = self.take(text)
+        return found[places]
+
+    def take(self, text: Any) -> str | None:
+        """Return a text of the library as the object that all equal texts are."""
+        if not text.is_valid:
+            return None
+        size = text.as_buffer().size
+        if size > self.longest:
+            what = f"{self.table.name}: column {quote(self.column)} has a text of {size:,} bytes"
+            raise InputError(what, f"{self.longest:,} at most")
+        word = str(text.as_py())
+        if word not in self.known:
+            self.table.count(_TEXT + 4 * len(word))
+            self.known[word] = word
+        return self.known[word]
+
+
+def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTable:
+    """Read the footer of a Parquet file.
+
+    Args:
+        data: its content.
+        name: the file, for messages.
+        hint: what to give instead.
+        meter: which counts the texts that are read from it.
+
+    Raises:
+        InputError: it is damaged, its footer is too large, or two columns have one name.
+        MissingDependency: pyarrow is not installed.
+    """
+    require_pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
+    size = int.from_bytes(data[-8:-4], "little")
+    if size > MOST_FOOTER:
+        what = f"{name}: its footer has {size:,} bytes, more than {MOST_FOOTER:,}"
+        raise InputError(what, "fewer columns and row groups")
+    limits = {"thrift_string_size_limit": MOST_FOOTER, "thrift_container_size_limit": MOST_LISTED}
+    with refuse_faults(name, hint):
+        file = parquet.ParquetFile(pyarrow.BufferReader(data), pre_buffer=False, **limits)
+        footer, fields = file.metadata, list(file.schema_arrow)
+        flat = {field.name for field in fields if not pyarrow.types.is_nested(field.type)}
+        stored = [footer.schema.column(place) for place in range(footer.num_columns)]
+        columns = {
+            column.path: place
+            for place, column in enumerate(stored)
+            if column.path in flat and not column.max_repetition_level and column.max_definition_level < 2
+        }
+        counts = Counter([field.name for field in fields]) + Counter(column.path for column in stored)
+        twice = [column for column, count in counts.items() if count > 2]
+        if twice:
+            raise InputError(f"{name} has two columns '{shorten(twice[0])}'", "rename one of them")
+        groups = chunks_by_group(data, footer.num_columns)
+        if footer.num_rows != sum(rows for rows, _ in groups):
+            raise ValueError("its numbers of rows contradict each other")
+        nested = tuple(field.name for field in fields if field.name not in columns)
+        texts = [column for column in columns if stored[columns[column]].physical_type == "BYTE_ARRAY"]
+        source = pyarrow.BufferReader(data)
+        file = parquet.ParquetFile(source, pre_buffer=False, read_dictionary=texts, **limits)
+        header = str((footer.metadata or {}).get(b"ppsim", b"").decode(errors="replace"))
+    counted = meter, Meter(name)
+    places = [chunks for _, chunks in groups]
+    return ParquetTable(name, hint, footer.num_rows, columns, nested, header, data, file, places, *counted)
+
+
+def parquet_header(data: bytes) -> str:
+    """Return the text that ppsim keeps in a Parquet file's metadata; empty where there is none.
+
+    Raises:
+        MissingDependency: pyarrow is not installed.
+    """
+    try:
+        return open_parquet(data, "", "", Meter("")).header
+    except InputError:
+        return ""
+
+
+@contextmanager
+def refuse_faults(name: str, hint: str) -> Iterator[None]:
+    """Turn whatever the library raises within the block into an InputError."""
+    try:
+        yield
+    except PpsimError:
+        raise
+    except Exception as error:  # the library's own errors, and those of what it calls
+        what = f"{name} is not a whole Parquet file: {shorten(str(error))}"
+        raise InputError(what, hint) from None
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+    return any(test(kind) for test in tests)

@@ -1,0 +1,106 @@
+"""``--cap`` of run, compare, sweep and memory: one meaning, one verdict."""
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ppsim.errors import PpsimError
+from tests.commands import invoke, refused
+
+SHAPE = ("--devices", "4", "--mb", "8")
+NAMES = ("1f1b", "gpipe", "zb-1p", "interleaved:2", "zb-v", "seq1f1b")
+
+
+def ask(*words: str) -> dict[str, Any]:
+    return json.loads(invoke(*words, "--json").stdout)
+
+
+@pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
+@pytest.mark.parametrize("name", NAMES)
+def test_run_and_memory_have_one_verdict(name, cap):
+    """Exit code, keys and the message are those of memory, whatever the number of chunks and slices."""
+    run, memory = (partial(invoke, command, name, *SHAPE, "--cap", cap) for command in ("run", "memory"))
+    assert run("-q").exit_code == memory("-q").exit_code
+    found, held = json.loads(run("--json").stdout), json.loads(memory("--json").stdout)
+    assert (found["cap"], found["fits"]) == (held["cap"], held["fits"])
+    assert (found["fits"], run("-q").exit_code) in ((True, 0), (False, 1))
+    if not found["fits"]:
+        refusals = run().exception, memory().exception
+        assert all(isinstance(error, PpsimError) for error in refusals)
+        assert len({(str(error), getattr(error, "hint", "")) for error in refusals}) == 1
+
+
+def test_run_says_by_how_much_it_fits():
+    """In the chart's summary and in the quiet line."""
+    for words in ((), ("-q",)):
+        shown = " ".join(invoke("run", "1f1b", *SHAPE, "--cap", "6", *words).output.split())
+        assert "fits 6 activations: device 0 holds 4, 2 to spare" in shown
+        shown = " ".join(invoke("run", "1f1b", *SHAPE, "--cap", "4,3,1,1", *words).output.split())
+        assert "does not fit 4, 3, 1, 1 activations: device 2 holds 2, 1 too much" in shown
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep"])
+def test_bytes_need_the_bytes_of_an_activation(command):
+    error = refused(command, "1f1b", *SHAPE, "--cap", "3GiB")
+    assert "nothing says how many bytes an activation has" in str(error)
+    assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(("cap", "says"), [("x", "is not a size"), ("3,3", "2 numbers for 4"), ("3,1GiB", "a unit")])
+@pytest.mark.parametrize("command", ["run", "memory", "compare"])
+def test_a_cap_that_is_none_is_refused(command, cap, says):
+    assert says in str(refused(command, "1f1b", *SHAPE, "--cap", cap))
+
+
+@pytest.mark.parametrize("cap", [2.0, 4.0, 5.5, 8.0])
+def test_compare_chooses_the_best_of_those_that_fit(cap):
+    """Activations are of a device's share there, as the column of peaks; what does not fit is on no front."""
+    answer = ask("compare", *NAMES, *SHAPE, "--cap", str(cap))
+    rows = answer["schedules"]
+    for row in rows:
+        assert row["fits"] == (row["peak_activations_share"] <= cap)
+        assert row["excess"] == max(0, row["peak_activations_share"] - cap)
+    fitting = [row for row in rows if row["fits"]]
+    assert not any(row["pareto"] for row in rows if not row["fits"])
+    assert answer["fits"] == bool(fitting)
+    shown = invoke("compare", *NAMES, *SHAPE, "--cap", str(cap), "-q")
+    assert shown.exit_code == int(not fitting)
+    if fitting:
+        best = min(fitting, key=lambda row: (row["makespan"], row["peak_activations_share"]))
+        assert answer["closing"].startswith(f"{best['name']} ")
+        assert shown.output.startswith(f"{best['name']} ")
+
+
+def test_what_fits_none_names_the_least_cap_that_would():
+    error = refused("compare", "1f1b", "gpipe", *SHAPE, "--cap", "3")
+    assert (str(error), error.hint) == ("none fits 3 activations", "--cap 4, the least that one fits")
+    assert invoke("compare", "1f1b", "gpipe", *SHAPE, "--cap", "4").exit_code == 0
+
+
+def test_sweep_marks_what_does_not_fit_and_chooses_among_the_rest(tmp_path):
+    """zb-v has fewer bubbles than 1f1b on 4 devices, and holds as much."""
+    words = ("sweep", "1f1b", "gpipe", "--devices", "4,8", "--mb", "8,16", "--cap", "4")
+    answer = ask(*words)
+    rows = {(row["name"], row["devices"], row["microbatches"]): row for row in answer["shapes"]}
+    assert {key for key, row in rows.items() if row["fits"]} == {("1f1b", 4, 8), ("1f1b", 4, 16)}
+    shown = invoke(*words)
+    assert shown.exit_code == 0
+    assert "1f1b on 4 devices with 16 microbatches has the least bubble_rate" in shown.output
+    assert shown.output.count("!") == 7  # six shapes and the legend
+    assert refused(*words[:-1], "2").hint == "--cap 4, the least that one fits"
+    figure = tmp_path / "front.html"
+    assert invoke(*words, "-o", str(figure)).exit_code == 0
+    assert "(over the cap)" in figure.read_text("utf-8")
+
+
+def test_a_sweep_keeps_no_rows_of_another_cap(tmp_path):
+    kept = str(tmp_path / "kept.csv")
+    words = ("sweep", "1f1b", "--devices", "4", "--mb", "8", "--results", kept)
+    assert invoke(*words, "--cap", "3").exit_code == 1
+    assert "computed from other inputs" in str(refused(*words, "--cap", "5"))
+
+
+def test_a_cap_of_a_grid_is_refused():
+    assert "--grid times nothing" in str(refused("run", "1f1b", *SHAPE, "--cap", "3", "--grid"))

@@ -1,0 +1,111 @@
+"""What a newcomer types, and what help and messages say of it today."""
+
+import json
+import re
+
+import pytest
+
+from tests.commands import answer, invoke, refused
+
+SHAPE = ("--devices", "4", "--mb", "8")
+GBS = ("--gpus", "8", "--gbs", "8", "--top", "1")
+
+
+def files_in_help(*words: str) -> dict[str, str]:
+    """The files that a command's help shows, each after a comment with its name."""
+    shown = re.sub(r"(?m)^ +", "", invoke(*words, "--help").output)
+    return dict(re.findall(r"# (my-[a-z.-]+)\n((?:[^\n]+\n)+)", shown))
+
+
+@pytest.mark.slow
+def test_the_gpu_and_the_cluster_of_the_help_are_planned_on(tmp_path, monkeypatch):
+    """Written as the help of plan shows them, into one folder, they load, and the plan is for that GPU."""
+    files = files_in_help("plan")
+    assert set(files) == {"my-gpu.toml", "my-cluster.toml"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    found = invoke("plan", "--model", "llama3-8b", "--cluster", "my-cluster.toml", *GBS, "--json")
+    assert found.exit_code == 0, found.output
+    assert 0 < json.loads(found.stdout)["cap_bytes"] <= 96 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        ("h100x8,nvlink4", "names no card between nodes", "h100x8,nvlink4,ib-400"),
+        ("h100x8,nvlink4,ib-400+a100-80gbx8,nvlink3,ib-200", "several kinds of nodes", "[[nodes]]"),
+        ("8xh100,8xa100", "several kinds of nodes", "[[nodes]]"),
+        ("b400x8,nvlink4,ib-400", "no GPU 'b400'", "ppsim plan --help"),
+    ],
+)
+def test_a_cluster_in_words_is_answered_with_words_that_work(words, says, hint):
+    error = refused("plan", "--model", "llama3-8b", "--cluster", words, *GBS)
+    assert says in str(error)
+    assert hint in error.hint
+
+
+@pytest.mark.slow
+def test_the_hint_for_one_node_is_planned_on():
+    error = refused("plan", "--model", "llama3-8b", "--cluster", "h100x8,nvlink4", *GBS)
+    assert invoke("plan", "--model", "llama3-8b", "--cluster", error.hint, *GBS, "-q").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("memory", "1f1b", *SHAPE), ("plan", "--cluster", "dgx-h100", *GBS)])
+def test_a_model_that_the_library_lacks_is_answered_with_config_json_first(words):
+    """Its config.json works today; the 44 names that follow are other models."""
+    error = refused(*words, "--model", "glm-5")
+    assert error.hint.startswith("the config.json of its page on Hugging Face (--model config.json")
+
+
+@pytest.mark.parametrize("words", [("run", "zb-v"), ("memory", "interleaved"), ("explain", "interleaved")])
+def test_stages_alone_say_how_many_devices_they_are(words):
+    """In a note beside the answer; not where the devices, or the stages on each, are given."""
+    said = "8 stages are 4 devices"
+    assert said in answer(*words, "--stages", "8", "--mb", "8")[2]
+    for given in (("--devices", "4"), ("--stages", "8", "--devices", "4"), ("--stages", "8", "--chunks", "2")):
+        assert said not in "".join(answer(*words, *given, "--mb", "8")[1:])
+    assert said not in answer("run", "1f1b", "--stages", "8", "--mb", "8")[2]
+    assert json.loads(answer(*words, "--stages", "8", "--mb", "8", "--json")[1])["devices"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        ("run 1f1b --devices 4 --mb 3 --mb-scale 1,0,1", "every microbatch and slice runs", "0.01"),
+        ("run forward-only --devices 4 --mb 8 --chunks 2", "a file of queues", "--chunks 1"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_works(words, says, hint):
+    error = refused(*words.split())
+    assert says in str(error)
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize("command", ["run", "memory", "plan"])
+def test_an_optimizer_is_answered_with_what_memory_counts(command):
+    code, _, err = answer(command, "--optimizer", "muon")
+    assert code == 2
+    assert "Memory counts Adam's states" in " ".join(err.split())
+
+
+def test_the_bytes_of_another_optimizer_are_those_of_the_file(tmp_path):
+    """What the message on --optimizer says works."""
+    held = []
+    for more in ("", "optimizer_bytes = 6\n"):
+        path = tmp_path / "model.toml"
+        path.write_text(
+            f'schema = "ppsim.model/1"\nhidden = 1024\nheads = 16\nlayers = 8\nseq = 1024\nvocab = 32000\n{more}'
+        )
+        found = json.loads(invoke("memory", "1f1b", *SHAPE, "--model", str(path), "--json").stdout)
+        held.append(found["static"]["optimizer"][1])
+    assert held[0] == 2 * held[1] > 0
+
+
+def test_how_memory_is_counted_is_said_where_it_is_printed():
+    """In the help of all three, and below the answer of memory, in activations and in bytes."""
+    for command in ("run", "memory", "plan"):
+        said = " ".join(invoke(command, "--help").output.split())
+        assert re.search(r"from the start of F to the end of B|from their forward to their backward", said)
+    assert "held from F to the end of B" in invoke("memory", "1f1b", *SHAPE).output
+    assert "not counted: the driver" in invoke("memory", "1f1b", *SHAPE, "--model", "llama3-8b").output

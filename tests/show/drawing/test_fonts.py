@@ -1,0 +1,105 @@
+"""Figures have the same bytes on every machine, whatever fonts and matplotlib's cache of them it has."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from itertools import product
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.font_manager import FontEntry, FontProperties, fontManager
+from matplotlib.textpath import TextPath, text_to_path
+
+from ppsim.show.drawing import gantt_layout as layout
+from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.letters import text_width
+from tests.clock import HANG_S
+from tests.commands import SOURCE, process
+
+FONTS = os.path.join(matplotlib.get_data_path(), "fonts", "ttf")
+OTHER = os.path.join(FONTS, "DejaVuSerif-Bold.ttf")
+NAMES = ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
+SUFFIXES = ("svg", "png", "pdf", "gif", "tex")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".tex"])
+@pytest.mark.parametrize(("weight", "file"), [("normal", "DejaVuSans.ttf"), ("bold", "DejaVuSans-Bold.ttf")])
+def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(monkeypatch, suffix, weight, file):
+    """Another font under each usual name, in a size that no text has had, which nothing remembers."""
+    found = [FontEntry(OTHER, name=name, style="normal", weight=400, size="scalable") for name in NAMES]
+    monkeypatch.setattr(fontManager, "ttflist", found)
+    size = 97.0 + len(suffix + weight) / 16
+    with settled(suffix):
+        wide = text_width("Backward for weights", size, weight)
+    own = FontProperties(fname=os.path.join(FONTS, file), size=size)
+    assert wide == text_to_path.get_text_width_height_descent("Backward for weights", own, ismath=False)[0]
+
+
+@pytest.mark.slow
+def test_a_cache_that_names_other_fonts_changes_no_byte(tmp_path):
+    """Titles, numbers, notes and the unit as a formula, in each format that is laid out with a font."""
+    code = "import matplotlib.font_manager"
+    environment = SOURCE | {"MPLCONFIGDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=HANG_S, check=True)
+    (cache,) = tmp_path.glob("fontlist-*.json")
+    own = written(tmp_path / "own", environment)
+    told = json.loads(cache.read_text())
+    sans = next(entry for entry in told["ttflist"] if entry["name"] == "DejaVu Sans")
+    told["ttflist"] = [sans | {"name": name, "fname": OTHER} for name in NAMES] + told["ttflist"]
+    for entry in told["ttflist"]:
+        if entry["name"] in NAMES:
+            entry["fname"] = OTHER
+    cache.write_text(json.dumps(told))
+    assert written(tmp_path / "other", environment) == own
+
+
+def written(folder, environment) -> dict[str, str]:
+    """A digest of each file that a command writes."""
+    folder.mkdir()
+    files = [word for suffix in SUFFIXES for word in ("-o", f"a.{suffix}")]
+    note = ("--note", "why, so@9.5:dev2", "--title", "Four devices")
+    done = process("run", "zb-1p", "--devices", "4", "--mb", "12", *note, *files, env=environment, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {suffix: hashlib.sha256((folder / f"a.{suffix}").read_bytes()).hexdigest() for suffix in SUFFIXES}
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
+    """Its ink on either side of the middle of its advance, as a text is centred in its cell."""
+    font = FontProperties(fname=os.path.join(FONTS, "DejaVuSans.ttf"), size=100)
+    middle = digits * 100 * 1303 / 2048 / 2  # the font's advance of a digit, in its own units
+    reach = []
+    for text in map("".join, product("0123456789", repeat=digits)):
+        box = TextPath((0, 0), text, prop=font).get_extents()
+        reach.append(max(middle - box.x0, box.x1 - middle))
+    widest = 2 * np.max(reach) / 100
+    assert 0.9 * layout.label_width(digits) < widest <= layout.label_width(digits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "backend", ["module://matplotlib_inline.backend_inline", "module://none", "nonsense", "template", ""]
+)
+def test_a_backend_of_the_environment_changes_no_file(tmp_path, backend):
+    """Jupyter names its own to every command that a cell starts, and it may not be installed here."""
+    command = ["run", "1f1b", "--stages", "2", "--mb", "2", "-o"]
+    plain, named = (tmp_path / name for name in ("plain.png", "named.png"))
+    done = [process(*command, str(plain)), process(*command, str(named), env={"MPLBACKEND": backend})]
+    assert [each.returncode for each in done] == [0, 0], done[1].stderr
+    assert plain.stat().st_size == named.stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["svg", "nonsense"])
+def test_python_draws_and_keeps_the_backend_that_is_installed(backend):
+    code = (
+        "import os, io, ppsim; figure = ppsim.run('1f1b', stages=2, microbatches=2).plot();"
+        "figure.savefig(io.BytesIO(), format='png'); import matplotlib;"
+        "named = os.environ['MPLBACKEND']; print(named, named != 'svg' or matplotlib.get_backend())"
+    )
+    environment = SOURCE | {"MPLBACKEND": backend}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert (done.stdout.split(), done.returncode) == ([backend, "svg" if backend == "svg" else "True"], 0), done.stderr

@@ -1,0 +1,78 @@
+"""Every schedule of the list as a plan prices it: the same work, however it is cut and ordered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppsim.core.costs import Costs
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import InputError
+from ppsim.schedules import families
+from ppsim.workload.cost.costs import queues_of, stage_costs, step_time
+from ppsim.workload.cost.memory import device_memory, stage_memory
+from ppsim.workload.hardware.hardware import read_machine
+from ppsim.workload.model.activations import KEPT
+from ppsim.workload.model.model import read_model
+from ppsim.workload.model.parallel import Parallel
+
+MACHINE = read_machine("dgx-h100")
+MODEL = replace(read_model("llama3-8b"), layers=16, seq=4096)
+EXPERTS = replace(read_model("mixtral-8x7b"), layers=16, seq=4096)
+
+
+def sizes_of(family) -> Parallel:
+    return Parallel(dp=4, pp=4, vp=family.chunks, microbatches=16, schedule=family.name)
+
+
+@pytest.mark.parametrize("family", [f for f in families() if f.name != "forward-only"], ids=lambda f: f.name)
+@pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
+def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
+    """All microbatches through all stages, forward and backward; messages that a device waits for go on top."""
+    parallel = replace(sizes_of(family), overlap_p2p=not waits)
+    costs = stage_costs(model, MACHINE, parallel)
+    schedule = queues_of(parallel, costs)
+    busy = measure(simulate(schedule, costs.costs)).busy.sum()
+    assert busy == pytest.approx(16e3 * (costs.time[0] + costs.time[1]).sum(), rel=1e-9)
+    step = step_time(model, MACHINE, parallel, costs=costs)
+    assert 0 <= step.bubble < 0.5
+
+
+@pytest.mark.parametrize("family", [f for f in families() if "slices" in f.options], ids=lambda f: f.name)
+def test_slices_take_their_share_of_time_and_memory_and_messages(family):
+    """A quarter of a sequence each: the fill and what is in flight shrink, as the authors of seq1f1b say."""
+    parallel = replace(sizes_of(family), dp=1)
+    whole = replace(parallel, schedule="interleaved" if family.chunks > 1 else "1f1b")
+    assert (parallel.pieces, whole.pieces) == (4, 1)
+    costs, alike = (stage_costs(MODEL, MACHINE, each) for each in (parallel, whole))
+    assert costs.time == pytest.approx(alike.time)
+    assert costs.costs.time == pytest.approx(alike.costs.time / 4)
+    assert costs.message == alike.message / 4
+    assert np.all(np.asarray(costs.costs.comm) <= np.asarray(alike.costs.comm))
+    sliced, plain = (step_time(MODEL, MACHINE, each) for each in (parallel, whole))
+    assert 0.8 * plain.seconds < sliced.seconds < plain.seconds
+    held, other = (device_memory(MODEL, each).activations.max() for each in (parallel, whole))
+    assert held < 0.75 * other
+    schedule = queues_of(parallel, costs)
+    assert held == pytest.approx(_peak(schedule, costs.costs, stage_memory(MODEL, parallel).activations / 4))
+
+
+def _peak(schedule: Schedule, costs: Costs, each: np.ndarray) -> float:
+    """The most that a device holds, op by op."""
+    most = 0.0
+    for device in range(schedule.n_devices):
+        now = 0.0
+        for op in range(schedule.offsets[device], schedule.offsets[device + 1]):
+            now += each[schedule.stage[op]] * (1 if schedule.kind[op] == 0 else 0)
+            most = max(most, now)
+            now -= each[schedule.stage[op]] * {0: 0.0, 1: 1.0, 2: 1 - KEPT, 3: KEPT}[int(schedule.kind[op])]
+    return most
+
+
+def test_a_schedule_without_backwards_is_no_step_of_training():
+    with pytest.raises(InputError, match="forward-only has no backward"):
+        step_time(MODEL, MACHINE, Parallel(pp=4, microbatches=8, schedule="forward-only"))
