@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from ppsim.core.costs import Costs as Costs, costs_for as costs_for
+from ppsim.core.costs import Costs as Costs, Prices, costs_for as costs_for
 from ppsim.core.ops import Kind as Kind
 from ppsim.core.schedule import Placement as Placement, Schedule as Schedule
 from ppsim.core.timeline import Timeline as Timeline
@@ -115,7 +115,7 @@ def run(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -132,6 +132,7 @@ def run(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
+    cap: str | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
     channel: Literal["message", "direction", "pair", "group"] | None = None,
@@ -167,33 +168,47 @@ def run(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -201,40 +216,66 @@ def run(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check --queues pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two devices (default), both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.
+        cap: The most a device may hold: a number is activations of one stage, with --layout of
+            one layer; with a unit, such as 60GiB, bytes of a --profile; a list has one for each
+            device.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
         gantt: Draw the chart in the terminal (on). (default True)
         lanes: Show copies and collectives in a line below each device of the chart.
         memory: Draw what the devices hold below figures (on, except in style paper).
-        grid: Show the steps on integer time slots, empty where a device must wait; -o csv or json.
+        grid: Show the steps on integer time slots, empty where a device must wait; -o csv or
+            json.
         reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2.
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
     """
     ...
 
@@ -286,7 +327,7 @@ def compare(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -310,6 +351,7 @@ def compare(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
+    cap: str | None = None,
     memory: bool = False,
     tradeoff: bool = False,
 ) -> Comparison:
@@ -328,33 +370,47 @@ def compare(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -362,32 +418,55 @@ def compare(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check --queues pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two devices (default), both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
+        cap: The most a device may hold: a number is activations of a device's 1/P share of the
+            model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
+            a list has one for each device.
         memory: Draw what the devices hold below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, not charts.
     """
@@ -442,7 +521,7 @@ def sweep(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -451,6 +530,7 @@ def sweep(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    cap: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -458,7 +538,9 @@ def sweep(
     dask: str | None = None,
     results: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Time schedules over a grid of shapes: one row per shape that applies, for pandas, polars or pyarrow as it is.
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+
+    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
 
     Args:
         schedules: names or files.
@@ -477,7 +559,8 @@ def sweep(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         metric: What the table shows. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -485,26 +568,39 @@ def sweep(
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -512,22 +608,41 @@ def sweep(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check --queues pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two devices (default), both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        cap: The most a device may hold: a number is activations of a device's 1/P share of the
+            model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
+            a list has one for each device.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         heat: Draw --metric over the grid as a heat map, not time against memory.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
         results: Keep finished work in a .parquet or .csv file, and go on from what it has.
     """
     ...
@@ -580,7 +695,7 @@ def jitter(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     cv: float = 0.05,
     slow_devices: int = 0,
@@ -611,33 +726,47 @@ def jitter(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -645,19 +774,30 @@ def jitter(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        cv: Noise of each op, copy, collective and message: deviation over mean. (default 0.05)
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        cv: Noise of each op, copy, collective and message: deviation over mean. What runs on
+            all devices has a draw for each: the slowest decides. (default 0.05)
         slow_devices: Devices, picked at random, that are slow.
         slowdown: How many times slower they compute; they copy as fast. (default 1.5)
         slow_links: Links, picked at random, that are slow.
         link_slowdown: How many times longer they take. (default 4.0)
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2.
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
         results: Keep finished work in a .parquet or .csv file, and go on from what it has.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -715,7 +855,7 @@ def explain(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -727,6 +867,7 @@ def explain(
     changes: str | Sequence[str] = (),
     of_device: int | None = None,
     of_op: str | None = None,
+    cap: str | None = None,
     replicas: int | str | None = None,
     heat: bool = False,
     format: str | None = None,
@@ -755,8 +896,11 @@ def explain(
         InputError: an option that is refused, or files that show no run.
 
     Options:
-        trace: Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, Kineto traces, or a record; -s chooses a run of a record of several.
-        iteration: Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20. (default median)
+        trace: Explain a real run as it was measured, of a file or a folder: a table of ops,
+            Primus' pp_rank_N.json, Kineto traces, or a record; -s chooses a run of a record of
+            several.
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -766,33 +910,47 @@ def explain(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -800,35 +958,64 @@ def explain(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check --queues pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two devices (default), both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).
+        changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 ·
+            schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2),
+            tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one
+            direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).
         of_device: Show every gap of this device.
         of_op: Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2.
-        heat: Runs of several replicas: draw each worker's slowdown over steps, not the schedule.
+        cap: The most a device may hold of what is advised (what this run holds): a number of
+            activations, each of a device's 1/P share of the model, or bytes such as 40GiB with
+            --profile; layers with --layout.
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
+        heat: Runs of several replicas: draw each worker's slowdown over steps, not the
+            schedule.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
     """
@@ -884,7 +1071,7 @@ def diff(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
@@ -920,7 +1107,8 @@ def diff(
         InputError: an option that is refused, or files that show no run.
 
     Options:
-        iteration: Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20. (default median)
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -930,33 +1118,47 @@ def diff(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -964,30 +1166,50 @@ def diff(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices share a queue (ppsim check --queues pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two devices (default), both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
     """
@@ -1041,7 +1263,7 @@ def memory(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     model: str | None = None,
     tp: int | None = None,
@@ -1086,33 +1308,47 @@ def memory(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -1120,11 +1356,19 @@ def memory(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        model: Bytes of a model: of the library (ppsim list --models), TOML, or config.json with --seq.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        model: Bytes of a model: of the library (ppsim list --models), TOML, or config.json with
+            --seq.
         tp: Tensor-parallel ranks of the model.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1133,22 +1377,29 @@ def memory(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: 80GiB, or a number of activations.
+        cap: The most a device may hold: a number is activations of one stage, with --layout of
+            one layer; with a unit, such as 80GiB, bytes of --model or --profile; a list has one
+            for each device.
         measured: Measured peaks of the devices, beside these.
         breakdown: What holds each device's peak; in figures, what fills the fullest over time.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
     """
@@ -1202,7 +1453,7 @@ def partition(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     num_layers: int | None = None,
     mtp: int = 0,
@@ -1235,33 +1486,47 @@ def partition(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -1269,14 +1534,23 @@ def partition(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
         num_layers: Transformer layers, where --t-layer is one time.
         mtp: MTP layers, on the last stage.
-        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing alone).
-        model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or config.json with --seq.
+        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing
+            alone).
+        model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
+            config.json with --seq.
         tp: Tensor-parallel ranks of the model.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1339,7 +1613,7 @@ def optimize(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -1372,13 +1646,18 @@ def optimize(
         chunks: Stages per device, V (2 for v and loop).
         microbatches: Microbatches, M.
         placement: Which device holds which stage; auto tries all. (default linear)
-        cap: Activations that a device may hold, or one number per device: of one stage each, with --placement auto of its 1/P share, with --layout of one layer.
+        cap: Activations that a device may hold, or one number per device: of one stage each,
+            with --placement auto of its 1/P share, with --layout of one layer.
         after_i: Share of an activation that is still held between I and W. (default 1.0)
-        objective: What is to be least: the longest time from a device's first start to its last end, or the makespan. (default span)
+        objective: What is to be least: the longest time from a device's first start to its last
+            end, or the makespan. (default span)
         front: Find the best for each cap: time against memory; -o draws it.
-        time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine compiles, which takes up to 20 s of them. (default 30.0)
-        seed: Seed of the random numbers. The same seed and number of cores give the same best where not the time ends it.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.
+        time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof.
+            The first run on a machine compiles, which takes up to 20 s of them. (default 30.0)
+        seed: Seed of the random numbers. The same seed and number of cores give the same best
+            where not the time ends it.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
         results: Keep finished work in a .parquet or .csv file, and go on from what it has.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1386,26 +1665,39 @@ def optimize(
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -1413,23 +1705,35 @@ def optimize(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
         gantt: Draw the chart in the terminal (on). (default True)
@@ -1511,38 +1815,52 @@ def plan(
         mbs: Sequences in a microbatch (1,2,4,8,16).
         schedules: Schedules with commas between (those of ppsim list that pay).
         recomputes: Of none,selective,full (all).
-        recompute_modules: What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of experts with fused kernels the second to the fourth).
-        layouts: Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed (all).
+        recompute_modules: What selective runs again:
+            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of
+            experts with fused kernels the second to the fourth).
+        layouts: Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed
+            (all).
         zero: Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too).
         offload: Shares of activations that wait on the host (0): 0,0.5,1.
         precision: Precision of the linear layers' products. (default bf16)
         seq: Tokens in a sequence (the model's).
         cap: Memory of a GPU for training (94% of its own): 75GiB.
         profile: Measured op times instead of the curve's (ppsim calibrate).
-        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, 2).
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
         cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
-        post_validation: A device's optimizer step waits for no other device, as zero-bubble's (the software's).
+        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
+            (the software's).
         gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside nodes (tp-cp-ep-dp-pp).
-        any_schedule: Also schedules, groups of ranks and ZeRO that the named software lacks.
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
+            nodes (tp-cp-ep-dp-pp).
+        any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
         top: How many plans to print, no near copies. (default 5)
         front: Also the plans that need less memory: the front of time against memory.
-        flags: Plan for this framework's schedules; print the best plan as launch flags, or as TOML.
+        flags: Plan for this framework; print the best plan as launch flags, or as TOML.
         ranks: Print where the best plan's ranks lie, and the links that they use.
-        anchor: Correct by runs that you measured: rows as --against takes them, or a profile of ppsim calibrate.
-        against: Predict runs of a table instead (json, csv, parquet); they may be of --model and --cluster too.
+        anchor: Correct by runs that you measured: rows as --against takes them, or a profile of
+            ppsim calibrate.
+        against: Predict runs of a table instead (json, csv, parquet); they may be of --model
+            and --cluster too.
         improve: With --against: plan each run anew, and say what that would change.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
         results: Keep finished work in a .parquet or .csv file, and go on from what it has.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1575,9 +1893,12 @@ def check(
         InputError: a file that cannot be read, or an option that is refused.
 
     Options:
-        modes: Look for deadlocks when sends and receives overlap, are batched, or block; repeatable (all three, or overlap alone with --for or --queues).
+        modes: Look for deadlocks when sends and receives overlap, are batched, or block;
+            repeatable (all three, or overlap alone with --for or --queues).
         runtime: Add the limits of a runtime, and take the queues of its communicators.
-        queues: What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device; run times the same with --p2p overlap --channel direction, pair or group.
+        queues: What has one in-order queue of sends and receives: a directed pair of devices, a
+            pair, or a device; run times the same with --p2p overlap --channel direction, pair
+            or group.
         schedule: Expect the ops of this schedule, in the shape given.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
@@ -1588,7 +1909,8 @@ def check(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
         github: Print GitHub annotations, for a workflow.
     """
     ...
@@ -1611,8 +1933,10 @@ def read(
 
     Options:
         schedule: Which run of a record of several.
-        iteration: Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20. (default all)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default all)
+        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
+            it (found).
     """
     ...
 
@@ -1660,14 +1984,18 @@ def calibrate(
         device: What computes; auto: a GPU where there is one. (default auto)
         repeats: Measured repetitions of every op. (default 10)
         warm_up: Repetitions thrown away first. (default 2)
-        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a GPU).
+        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a
+            GPU).
         sizes: Sizes of messages instead: 1024,65536 or 1024:65536:x4.
         real_time: Ask the system for real-time priority while messages travel.
         note: A remark for the record, such as other load on the machine.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a torch module and an example input (below).
+        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
+            torch module and an example input (below).
         stages: Stages of --module.
-        from_trace: Make the profile from a real run instead: its folder, or files such as Kineto traces, one per rank.
-        iteration: Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20. (default all)
+        from_trace: Make the profile from a real run instead: its folder, or files such as
+            Kineto traces, one per rank.
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default all)
     """
     ...
 
@@ -1736,14 +2064,18 @@ def validate(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).
-        ops: Real transformer stages, or ops that only take their time (more devices than cores). (default compute)
-        runner: Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU. (default own)
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
+        ops: Real transformer stages, or ops that only take their time (more devices than
+            cores). (default compute)
+        runner: Our runner; torch.distributed.pipelining fed with our CSV; or all devices on
+            parts of one GPU. (default own)
         device: What computes; auto: GPUs where there is one for each device. (default auto)
         tf: Timed ops: ms of a forward per device. (default 5.0)
         ti: Timed ops: ms of a backward for the input. (default 5.0)
         tw: Timed ops: ms of a backward for the weights. (default 5.0)
-        t_beside: Timed ops: ms of a copy, of a collective and of any other op beside F, B, I and W. (default 1.0)
+        t_beside: Timed ops: ms of a copy, of a collective and of any other op beside F, B, I
+            and W. (default 1.0)
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
         heads: Attention heads; they divide the width. (default 4)
@@ -1754,7 +2086,8 @@ def validate(
         repeats: Measured repetitions. (default 7)
         warm_up: Repetitions thrown away. (default 2)
         real_time: Ask the system for real-time priority while a schedule runs.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a torch module and an example input (below).
+        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
+            torch module and an example input (below).
         calibrate_on: Take costs from these runs only (timed ops: the first; else all others).
         only: Draw these schedules in -o files; repeatable (all).
         tolerance: Largest error that passes. (default 0.1)
@@ -1762,7 +2095,8 @@ def validate(
         from_record: Analyse a record instead of running.
         trace: Compare with a run made elsewhere: see ppsim read.
         iteration: Traces: which step; a number, a range, median or all. (default median)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).
+        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
+            it (found).
         profile: What ops and messages cost alone (ppsim calibrate).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1867,21 +2201,29 @@ def model(
         zero: What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.
         offload: Share of activations that wait in the host's memory for their backward.
         precision: Precision of the linear layers' products.
-        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, 2).
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
         expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
         overlap_a2a: All-to-all behind another microbatch's compute (the software's).
         cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
-        post_validation: A device's optimizer step waits for no other device, as zero-bubble's (the software's).
+        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
+            (the software's).
         gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's, fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside nodes (tp-cp-ep-dp-pp).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
+            nodes (tp-cp-ep-dp-pp).
         profile: Measured op times instead of the curve's (ppsim calibrate).
         measured: Measured memory of the devices, beside the predicted one.
         even: Which recompute list, or which layout, evens out the devices.
@@ -1941,7 +2283,7 @@ def convert(
     profile: str | None = None,
     segments: str | None = None,
     encoder: str | None = None,
-    costs: Costs | None = None,
+    costs: Prices | None = None,
     recompute: bool | str = False,
     iteration: str = 'median',
     lossy: bool = False,
@@ -1958,15 +2300,20 @@ def convert(
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
         font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would cover ops, above them with a line to its place; repeatable.
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
         window: Show the time from A to B only, in the unit of the costs.
         until: End the time axis of figures there, so that several files have one axis.
         fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1975,26 +2322,39 @@ def convert(
         tw: Time of a backward for the weights (1).
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their backward: of N chunks of every device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share; in
+            optimize, without a value, what the search chooses.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their bytes do; with --profile, or --model where there is one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time in each direction (1).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
         te: Time of an input embedding's share, or one per device (0).
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
+        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
+            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
         comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
+            sequences are cut, all slices of it, or one for each.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
         speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
         t_layer: Forward time of a layer of the layout (1), or one for each.
         t_embedding: Forward time of the layout's embedding, E (0).
         t_head: Forward time of the layout's head and its loss, L (0).
@@ -2002,11 +2362,19 @@ def convert(
         b_over_f: A full backward of a layer in its forwards (2); I and W take half.
         unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
         profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).
-        costs: 
-        recompute: Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a value), those of the first N microbatches, all but the first N of each window of forwards in flight, the first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, which waits for the gradient first, give a longer --tb instead.
-        iteration: Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20. (default median)
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default median)
         lossy: Write even what a format cannot carry whole.
         merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
         split_bw: Write every B as I and W, one after the other.

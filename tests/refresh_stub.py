@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ppsim
-from ppsim.questions.signatures import option_lines, signature_of
+from ppsim.questions.signatures import option_lines, python_options, signature_of
 
+__all__ = ["STUB", "python_options", "stub"]
 STUB = Path(ppsim.__file__).with_suffix(".pyi")
 HEAD = '"""Made of the options that each question declares, by ``python -m tests.refresh_stub``; a test compares."""\n'
 
@@ -28,7 +29,7 @@ def imports_of(source: str, module: str) -> set[tuple[str, str]]:
         for alias in node.names
     }
     found |= {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
-    found["Costs"] = ("ppsim.core.costs", "Costs")
+    found["Prices"] = ("ppsim.core.costs", "Prices")
     names = set(re.findall(r"\b[A-Z]\w+", re.sub(r'"[^"]*"', "", source)))
     return {found[name] for name in names if name in found} | {("typing", name) for name in names & {"Any", "Literal"}}
 
@@ -62,9 +63,9 @@ def stub() -> str:
     made = list(questions())
     imports = {("collections.abc", "Sequence")}
     for module, source in made:
-        head = source.partition(":\n    \"\"\"")[0]
+        head = source.partition(':\n    """')[0]
         imports |= {each for each in imports_of(head, module) if each[0] != "__future__"}
-    for module, names in ppsim._HOME.items():
+    for module, names in vars(ppsim)["_HOME"].items():
         if not module.startswith("ppsim.questions."):
             imports |= {(module, name) for name in names}
     by_module: dict[str, set[str]] = {}

@@ -66,7 +66,8 @@ def test_python_has_the_object_that_json_prints(words):
 
 def test_a_sweep_has_the_rows_that_json_prints():
     """Those too of shapes that a schedule does not take, each with the reason."""
-    names, options = ["dualpipe", "1f1b"], {"devices": [2, 3], "microbatches": [4, 9]}
+    names = ["dualpipe", "1f1b"]
+    options: dict[str, Any] = {"devices": [2, 3], "microbatches": [4, 9]}
     rows = ppsim.sweep(names, **options)
     printed = json.loads(invoke("sweep", *names, "--devices", "2,3", "--mb", "4,9", "--json").stdout)
     assert rows == printed["shapes"]

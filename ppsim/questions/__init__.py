@@ -24,6 +24,7 @@ __all__ = [
     "read",
     "rules",
     "run",
+    "signatures",
     "sweep",
     "terminal",
     "types",

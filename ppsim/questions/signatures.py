@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import textwrap
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +18,13 @@ import click
 from ppsim.questions.options import Option, list_options
 
 HIDDEN = ("quiet", "as_json", "output", "force")  # of the command line alone: an answer prints and saves itself
+WIDTH = 92  # of a line in a docstring
 MOST_WORDS = 12  # of a choice that is written out
 TYPES = {
     "Value | None": "float | Sequence[float] | str | None",
     "float | list[float]": "float | Sequence[float] | str",
     "list[int] | None": "int | Sequence[int] | str | None",
-    "Callable[[Schedule], Costs] | None": "Costs | None",
+    "Callable[[Schedule], Costs] | None": "Prices | None",
     "tuple[float, float] | None": "tuple[float, float] | str | None",
     "Highlight | None": "str | None",
     "Replicas | None": "int | str | None",
@@ -42,7 +45,7 @@ def describe(name: str) -> Callable[..., Any]:
 
 def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature:
     """Make the signature of a question: its own parameters, then each option by its name, with type and default."""
-    own = [each for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_KEYWORD]
+    own = [each for each in own_parameters(function) if each.kind != each.VAR_KEYWORD]
     named = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=type_of(each))
         for each in python_options(module, function)
@@ -51,10 +54,18 @@ def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature
     return inspect.Signature([*own, *named], return_annotation=returned)
 
 
+def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """List the parameters that a question's function itself states, whatever signature it shows."""
+    code: Any = function
+    plain = types.FunctionType(code.__code__, code.__globals__, argdefs=code.__defaults__)
+    plain.__kwdefaults__, plain.__annotations__ = code.__kwdefaults__, code.__annotations__
+    return list(inspect.signature(plain).parameters.values())
+
+
 def python_options(module: Any, function: Callable[..., Any]) -> list[Option]:
     """List the options of a question that Python gives by name."""
     request = getattr(module, module.answer.__annotations__["request"])
-    taken = {name.rstrip("s") for name in inspect.signature(function).parameters}
+    taken = {each.name.rstrip("s") for each in own_parameters(function)}
     return [
         each
         for each in list_options(request)
@@ -78,7 +89,7 @@ def type_of(each: Option) -> str:
     return " | ".join(parts)
 
 
-def _is_number(kind: click.ParamType) -> bool:
+def _is_number(kind: click.ParamType[Any]) -> bool:
     """Whether click reads a plain number, so that Python gives one."""
     return isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
 
@@ -99,7 +110,8 @@ def option_lines(module: Any, function: Callable[..., Any]) -> str:
     lines = ["Options:"]
     for each in python_options(module, function):
         default = "" if each.default in (None, (), "", False) else f" (default {each.default})"
-        lines.append(f"    {each.name}: {plain_help(each.help)}{default}")
+        text = f"{each.name}: {plain_help(each.help)}{default}".rstrip()
+        lines += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="        ")
     return "\n".join(lines)
 
 

@@ -124,7 +124,14 @@ def best_of_each() -> list[str]:
     lines.append(f"|{'---|' * 6}")
     for (seq, gbs), best in GRID_SEARCH.items():
         for name, measured in best.items():
-            sizes = {"gpus": 40, "gbs": gbs, "seq": seq, "pp": [5, 10, 20, 40], "recomputes": "none", "zero": [1]}
+            sizes: dict[str, Any] = {
+                "gpus": 40,
+                "gbs": gbs,
+                "seq": seq,
+                "pp": [5, 10, 20, 40],
+                "recomputes": "none",
+                "zero": [1],
+            }
             found = ppsim.plan(
                 str(DATA / "unseen/gpt-98.5b.toml"), "dgx-a100", software="zero-bubble", schedules=name, **sizes
             ).plans[0]

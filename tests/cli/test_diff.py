@@ -39,7 +39,7 @@ def test_two_schedules_in_a_screenful():
 
 def test_less_waiting_is_green_and_more_is_red():
     """Of causes and the makespan; work that moves from one kind to another has no colour."""
-    found = ppsim.diff("1f1b", "gpipe", devices=4, mb=8, comm=0.2)
+    found = ppsim.diff("1f1b", "gpipe", devices=4, microbatches=8, comm=0.2)
     [table] = [block for block in found.blocks() if isinstance(block, Table) and block.headings[3] == "B - A"]
     said = {row[0]: (row[3][0], table.tone(number, 3)) for number, row in enumerate(table.rows)}
     assert said.keys() >= {"F", "drain", "makespan"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,8 +129,9 @@ def test_ops_of_fsdp_are_timed_and_none_are_added(tmp_path):
     file, cluster = written(tmp_path, SHARDED), tmp_path / "c.toml"
     links = 'schema = "ppsim.cluster/1"\ndevices_per_node = 2\n[intra]\n[inter]\n'
     cluster.write_text(links + "[fsdp]\nunshard_us = 1000\nreduce_grad_us = 500\n")
-    options = {"cluster": str(cluster), "unit": "ms"}
+    options: dict[str, Any] = {"cluster": str(cluster), "unit": "ms"}
     run = ppsim.run(file, **options)
+    assert run.execution
     # 1 to gather, 2 forwards, 2 backwards of 2, and 0.5 to reduce on the first device
     assert run.execution.timeline.makespan == 7.5
     with pytest.raises(PpsimError, match="states its own"):
@@ -137,8 +139,8 @@ def test_ops_of_fsdp_are_timed_and_none_are_added(tmp_path):
 
 
 def test_the_grid_shows_own_messages_and_no_op_without_a_slot(tmp_path):
-    rows = ppsim.run(written(tmp_path, SHARDED), grid=True, lowered=True).rows
-    assert [[cell for cell in row if cell] for row in rows] == [
+    grid: Any = ppsim.run(written(tmp_path, SHARDED), grid=True, lowered=True)
+    assert [[cell for cell in row if cell] for row in grid.rows] == [
         ["0F0", "0SEND_F0", "0RECV_B0", "0B0"],
         ["1RECV_F0", "1F0", "1B0", "1SEND_B0"],
     ]
@@ -147,7 +149,7 @@ def test_the_grid_shows_own_messages_and_no_op_without_a_slot(tmp_path):
 def test_explanations_and_what_ifs_keep_own_messages(tmp_path):
     """A change of costs runs the same messages: a message that takes nothing ends as in a run of its own."""
     file = written(tmp_path, DEFERRED)
-    found = ppsim.explain(file, p2p="batched", comm=0.5, what_if=["comm=0"])
+    found = ppsim.explain(file, p2p="batched", comm=0.5, changes=["comm=0"])
     changed = found.to_json()["what_if"][0]["makespan"]
     assert changed == ppsim.run(file, p2p="batched").timeline.makespan
     assert np.isclose(found.to_json()["makespan"], 10)

@@ -1,6 +1,7 @@
 """--recompute and --tr on the command line."""
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -59,8 +60,8 @@ def test_a_name_that_follows_is_no_value(words, rules):
     value = json.loads(output("run", *words, *SHAPE, "--json"))
     plain = add_recompute(generate("1f1b", devices=4, microbatches=8), rules)
     assert value["makespan"] == simulate(plain, costs_for(plain)).makespan
-    tr = {"tr": 1} if "modules" in rules else {}
-    assert value["makespan"] == ppsim.run("1f1b", devices=4, mb=8, recompute=rules, **tr).timeline.makespan
+    tr: dict[str, Any] = {"tr": 1} if "modules" in rules else {}
+    assert value["makespan"] == ppsim.run("1f1b", devices=4, microbatches=8, recompute=rules, **tr).timeline.makespan
 
 
 @pytest.mark.parametrize("command", ["run", "compare", "sweep", "memory", "explain", "jitter"])
@@ -81,7 +82,7 @@ def test_files_are_made_again(tmp_path, words):
 
 @pytest.mark.parametrize(("value", "makespan"), [(True, 41), (False, 33), ("full", 41), ("window:1", 37)])
 def test_python_takes_true_and_false_as_well(value, makespan):
-    assert ppsim.run("1f1b", devices=4, mb=8, recompute=value).timeline.makespan == makespan
+    assert ppsim.run("1f1b", devices=4, microbatches=8, recompute=value).timeline.makespan == makespan
 
 
 def test_files_without_recompute_name_no_time_for_it():

@@ -30,12 +30,12 @@ def times_again(timeline: Timeline) -> list[float]:
 def test_layers_of_a_layout_take_their_own_time_and_memory(count, devices, microbatches, head):
     """R takes the first N layers' forwards; F keeps the others: (w - 1)(L - N) + L layers at the peak, w in flight."""
     layout = "E" + "|".join(["tttt"] * devices) + "L"
-    found = ppsim.memory("1f1b", layout=layout, mb=microbatches, t_head=head, recompute=f"layers:{count}")
+    found = ppsim.memory("1f1b", layout=layout, microbatches=microbatches, t_head=head, recompute=f"layers:{count}")
     again = min(count, 4)
     assert times_again(found.timeline) == [again] * (devices * microbatches * (count > 0))
     in_flight = [min(microbatches, devices - device) for device in range(devices)]
     assert found.peak == [(w - 1) * (4 - again) + 4 for w in in_flight]
-    plain = ppsim.run("1f1b", layout=layout, mb=microbatches, t_head=head)
+    plain = ppsim.run("1f1b", layout=layout, microbatches=microbatches, t_head=head)
     assert found.timeline.makespan <= plain.timeline.makespan + microbatches * again
 
 
@@ -75,17 +75,17 @@ def test_the_time_may_be_given():
 
 def test_stages_with_rules_of_their_own():
     rules = "full,layers:1,none,layers:2"
-    found = ppsim.memory("1f1b", layout="Ett|tt|tt|ttL", mb=8, recompute=rules)
+    found = ppsim.memory("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules)
     assert found.peak == [2, (3 - 1) * 1 + 2, 4, 2]
     assert found.timeline.schedule.partly == (1, 3)
-    counted = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", mb=8, recompute=rules).metrics.peak_activations
+    counted = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules).metrics.peak_activations
     assert counted.tolist() == [1, 3, 2, 1]
 
 
 @pytest.mark.filterwarnings("ignore:.*timed anew")
 def test_files_say_which_stages_run_a_part_again(tmp_path):
     path = str(tmp_path / "x.json")
-    found = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", mb=8, recompute="full,layers:1,none,layers:2")
+    found = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute="full,layers:1,none,layers:2")
     found.save(path)
     again = ppsim.run(path)
     assert again.metrics.peak_activations.tolist() == found.metrics.peak_activations.tolist() == [1, 3, 2, 1]
@@ -142,5 +142,7 @@ def test_a_part_on_every_stage_takes_less_than_all_of_it():
     full, part = add_recompute(plain), add_recompute(plain, "layers:1")
     assert np.array_equal(full.kind, part.kind)
     rules = ("layers:1", "layers:2", "full")
-    one, two, every = (ppsim.run("zb-h1", layout="Ett|tt|tt|ttL", mb=8, recompute=rule).timeline for rule in rules)
+    one, two, every = (
+        ppsim.run("zb-h1", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rule).timeline for rule in rules
+    )
     assert one.makespan < two.makespan == every.makespan

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from tests.browser import started
 TWO_NODES = "gallery/two-nodes.toml"
 
 
-def executed(schedule, devices, **options):
-    return ppsim.run(schedule, devices=devices, mb=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES, **options).execution
+def executed(schedule, devices, **options) -> Any:
+    return ppsim.run(
+        schedule, devices=devices, microbatches=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES, **options
+    ).execution
 
 
 def test_links_are_as_thick_as_what_they_carry():
@@ -76,8 +79,9 @@ def test_a_page_of_a_cluster_is_small_though_all_its_times_differ(tmp_path):
 @pytest.mark.browser
 def test_the_map_follows_the_time_of_the_slider_and_of_the_pointer(tmp_path):
     """At every time it shows the op that each device runs and the links that carry a message then."""
-    answer = ppsim.run("interleaved", devices=4, mb=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES)
+    answer = ppsim.run("interleaved", devices=4, microbatches=8, unit="ms", tf=2, tb=4, cluster=TWO_NODES)
     answer.save(str(target := tmp_path / "x.html"))
+    assert answer.execution
     timeline, lane = answer.timeline, lane_of(answer.execution)
     shown = """JSON.stringify([[...document.querySelectorAll('.map .doing')].map(text => text.textContent),
       [...document.querySelectorAll('.map [data-link]:not(.rests)')].map(link => link.dataset.link)])"""

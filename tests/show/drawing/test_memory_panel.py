@@ -288,7 +288,7 @@ def test_the_fullest_host_is_one_lighter_line_inside_the_axes():
 
 def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
     """The areas end at the curve of the device; each name has the amount that the answer has, the cap is a line."""
-    found = ppsim.memory("zb-v", devices=4, mb=8, model="llama3-8b", cap="100GiB").report
+    found = ppsim.memory("zb-v", devices=4, microbatches=8, model="llama3-8b", cap="100GiB").report
     [held] = share_unit(stacks(found.timeline, found.model), [found.timeline.schedule])
     axes = axes_of()
     draw_memory(axes, held, span=26.0, font=6, cap=100.0)

@@ -1,0 +1,47 @@
+"""Python can be discovered: Tab, help, signatures and the stub name every question and option."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+import ppsim
+from ppsim.questions.ask import find_options
+from ppsim.questions.signatures import type_of
+from tests import refresh_stub
+
+
+def test_tab_offers_every_name():
+    assert set(ppsim.__all__) <= set(dir(ppsim))
+
+
+def test_the_stub_is_what_its_command_writes():
+    assert refresh_stub.STUB.read_text() == refresh_stub.stub(), "python -m tests.refresh_stub"
+
+
+@pytest.mark.parametrize("name", ppsim.QUESTIONS)
+def test_a_signature_names_what_the_question_takes(name):
+    """Each parameter by name, with a type and the option's default; help has a line for each."""
+    module = importlib.import_module(f"ppsim.questions.{name}")
+    request = getattr(module, module.answer.__annotations__["request"])
+    function = getattr(ppsim, name)
+    named = [p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY]
+    options = {each.name: each for each in refresh_stub.python_options(module, function)}
+    assert [each.name for each in named] == list(options)
+    for each in named:
+        assert find_options(request, {each.name: 1})
+        assert each.annotation == type_of(options[each.name]) != ""
+        assert each.default == options[each.name].default
+        assert f"    {each.name}:" in function.__doc__
+
+
+def test_types_are_those_that_values_have():
+    parameters = inspect.signature(ppsim.run).parameters
+    assert parameters["devices"].annotation == "int | None"
+    assert parameters["tf"].annotation == "float | Sequence[float] | str | None"
+    assert parameters["p2p"].annotation == 'Literal["latency", "overlap", "blocking", "batched"] | None'
+    assert parameters["links"].annotation == "str | Sequence[str]"
+    assert inspect.signature(ppsim.run).return_annotation == "Run | Any"
+    assert inspect.signature(ppsim.sweep).parameters["devices"].annotation == "int | Sequence[int] | str | None"
