@@ -15,7 +15,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_costs, build_schedule, check_used
 from ppsim.questions.groups import CostOptions, ShapeOptions, Value
 from ppsim.questions.options import common, option
-from ppsim.questions.types import COUNT, Amount, Amounts
+from ppsim.questions.types import COUNT, Activations, Amount
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -45,7 +45,7 @@ class SearchOptions:
     )
     cap: Value | None = common(
         "--cap",
-        type=Amounts(),
+        type=Activations(),
         help="Activations that a device may hold, or one number per device: of one stage each, with --placement auto "
         "of its 1/P share, with --layout of one layer.",
     )

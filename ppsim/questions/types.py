@@ -64,6 +64,21 @@ class Amounts(Numbers):
         return positive.convert(numbers, param, ctx)
 
 
+class Activations(Amounts):
+    """Numbers of activations above 0; sizes in bytes are refused by name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse them, as :class:`Amounts` does."""
+        if isinstance(value, str) and re.search(r"\d\s*[KMGTP]i?B", value, re.IGNORECASE):
+            self.fail(
+                f"'{value}' is in bytes, and nothing says how many bytes an activation has; give a number of "
+                "activations, such as 6.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 class Counts(click.ParamType[Any]):
     """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
 

@@ -16,7 +16,7 @@ import pytest
 
 from ppsim.inputs.profile.profile import read
 from tests.clock import HANG_S
-from tests.commands import SOURCE, invoke, refused
+from tests.commands import SOURCE, invoke, refused, with_options
 from tests.warm_processes import start_warm
 
 SIZES = {"hidden": 16, "heads": 2, "seq": 8, "mbs": 1, "layers": 1, "vocab": 32}
@@ -138,7 +138,7 @@ def test_ctrl_c_while_messages_are_exchanged_leaves_no_file_and_no_process(tmp_p
     script = tmp_path / "script.py"
     script.write_text(ANNOUNCED)
     sizes = ["--sizes", f"1024,{64 << 20}", "--vocab", "0"]
-    words = [sys.executable, "script.py", "calibrate", "-o", "p.toml", *TINY[:-2], *sizes]
+    words = [sys.executable, "script.py", *with_options(["calibrate", "-o", "p.toml", *TINY[:-2]], sizes)]
     process = subprocess.Popen(
         words, cwd=tmp_path, env=SOURCE, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -48,6 +48,13 @@ def test_bytes_need_the_bytes_of_an_activation(command):
     assert error.exit_code == 2
 
 
+def test_a_search_takes_activations_alone():
+    """As it has no bytes of an activation, it says so in the words of the others."""
+    found = invoke("optimize", *SHAPE, "--cap", "3GiB")
+    assert found.exit_code == 2
+    assert "nothing says how many bytes an activation has" in " ".join(found.output.split())
+
+
 @pytest.mark.parametrize(("cap", "says"), [("x", "is not a size"), ("3,3", "2 numbers for 4"), ("3,1GiB", "a unit")])
 @pytest.mark.parametrize("command", ["run", "memory", "compare"])
 def test_a_cap_that_is_none_is_refused(command, cap, says):

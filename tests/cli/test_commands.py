@@ -360,7 +360,8 @@ def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
     assert "…" not in result.output
     assert "e+06" not in result.output
     assert "1,200,080*" in result.output  # 40 microbatches of 30000 + 2 t_F each
-    assert result.output.endswith("on 1 device with 1 microbatch has the least makespan, 30,002\n")
+    assert "on 1 device with 1 microbatch has the least makespan, 30,002\n" in result.output
+    assert result.output.endswith("on 4 devices with 1 microbatch has the least makespan, 120,008\n")
 
 
 def test_list_names_every_schedule_and_describe_teaches_each():

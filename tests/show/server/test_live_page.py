@@ -281,13 +281,25 @@ def test_plans_show_at_once_that_they_are_searched(address, browser):
     browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
     browser.wait("document.querySelector('progress')?.checkVisibility() && / s so far/.test(document.body.innerText)")
     assert "llama3-70b" in browser.run("document.body.innerText")
-    browser.open(f"{address}plan?model=llama3-8b&cluster=dgx-h100&gpus=8&gbs=8")  # waits for the page of plans
-    assert browser.errors == []
-    assert "llama3-8b on 8" in text(browser, "h1")
-    assert browser.run("document.querySelectorAll('#plans tbody tr').length") > 1
     browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100")
     browser.wait("document.documentElement.dataset.state === 'failed'")
     assert "a plan needs gpus, gbs" in text(browser, "#said")
+
+
+def test_the_page_of_plans_takes_the_place_of_the_one_that_waits(address, browser, tmp_path):
+    """As the server sends it, with its scripts at work."""
+    target = tmp_path / "plan.html"
+    sizes = ("--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--schedules", "1f1b")
+    assert invoke("plan", *sizes, "-q", "-o", str(target)).exit_code == 0
+    served = f"window.fetch = async () => new Response({json.dumps(target.read_text('utf-8'))})"
+    script = browser.ask("Page.addScriptToEvaluateOnNewDocument", source=served)["identifier"]
+    try:
+        browser.open(f"{address}plan?model=llama3-8b&cluster=dgx-h100&gpus=8&gbs=8")
+    finally:
+        browser.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    assert browser.errors == []
+    assert "llama3-8b on 8" in text(browser, "h1")
+    assert browser.run("document.querySelectorAll('#plans tbody tr').length") > 1
 
 
 def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
