@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import click
 
+from ppsim.base.compiled import private_folder
 from ppsim.base.notes import note
 from ppsim.base.results import Results
 from ppsim.base.signals import raise_swallowed
 from ppsim.base.workers import Workers, open_workers
+from ppsim.errors import PpsimError
 from ppsim.questions.door import CONNECTS, KEEPS
 from ppsim.questions.options import option
 
@@ -53,14 +55,21 @@ class SentFile:
     content: bytes
 
     def place(self) -> str:
-        """Find the file where tasks run, writing it first if it is not there or another; return its path."""
+        """Return the path of the file where tasks run, written first where it is missing or another.
+
+        Raises:
+            PpsimError: the folder for it is another user's, or others may write it.
+        """
         path = Path(self.path)
         if path.is_file() and path.read_bytes() == self.content:
             return self.path
         digest = hashlib.sha256(self.content).hexdigest()[:16]
-        placed = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}" / path.name
+        named = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}"
+        folder = private_folder(str(named))
+        if folder is None:
+            raise PpsimError(f"'{named}' can be written by others", "remove it, or TMPDIR=FOLDER for another place")
+        placed = folder / path.name
         if not placed.is_file() or placed.read_bytes() != self.content:
-            placed.parent.mkdir(mode=0o700, exist_ok=True)
             whole = placed.with_name(f".{os.getpid()}")
             whole.write_bytes(self.content)
             whole.replace(placed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyarrow import parquet
 
 from ppsim.base.workers import Workers
 from ppsim.cli import group
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.questions import tasks
 from ppsim.questions.tasks import SentFile
 from tests.clock import HANG_S
@@ -110,6 +111,15 @@ def test_a_file_goes_to_machines_that_have_it_not(tmp_path, monkeypatch):
     assert Path(placed).name == "own.toml"
     assert Path(placed).read_bytes() == b"other"
     assert SentFile(str(there), b"other").place() == placed
+
+
+def test_a_folder_that_others_may_write_takes_no_sent_file(tmp_path, monkeypatch):
+    """It could be made before, and what is in it would be run."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    placed = Path(SentFile(str(tmp_path / "gone.py"), b"content").place())
+    placed.parent.chmod(0o777)
+    with pytest.raises(PpsimError, match="can be written by others"):
+        SentFile(str(tmp_path / "gone.py"), b"content").place()
 
 
 @pytest.mark.slow
