@@ -96,6 +96,7 @@ class FakeCuda:
             "current_stream": lambda: self.current[-1],
             "synchronize": lambda: self.log.append(("synchronize", "all")),
             "init": lambda: None,
+            "is_current_stream_capturing": lambda: False,
             "is_available": lambda: self.gpus > 0,
             "is_initialized": lambda: self.gpus > 0,
             "device_count": lambda: self.gpus,

@@ -15,7 +15,6 @@ from ppsim.base.json_output import dump_json
 from ppsim.base.source import name_of, read_bytes
 from ppsim.base.text import quote, shorten
 from ppsim.base.unpack.limits import Meter
-from ppsim.base.unpack.parquet import open_parquet, require_pyarrow
 from ppsim.base.unpack.texts import Lines, csv_rows
 from ppsim.errors import InputError
 
@@ -48,6 +47,8 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     if suffix not in suffixes:
         raise InputError(f"a table cannot be kept in '{path}'", f"a name that ends in {' or '.join(suffixes)}")
     if suffix == ".parquet":
+        from ppsim.base.unpack.parquet import require_pyarrow
+
         require_pyarrow()
     return suffix
 
@@ -146,6 +147,8 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
 def _rows_of_parquet(
     data: bytes, name: str, hint: str, columns: Collection[str], lists: Collection[str], meter: Meter
 ) -> list[dict[str, Any]]:
+    from ppsim.base.unpack.parquet import open_parquet
+
     table = open_parquet(data, name, hint, meter)
     if nested := [column for column in table.nested if column in lists]:
         what = f"{name}: column {quote(nested[0])} holds lists or objects"
@@ -208,6 +211,8 @@ def _unguarded(cell: Any) -> Any:
 
 
 def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
+    from ppsim.base.unpack.parquet import require_pyarrow
+
     require_pyarrow()
     import pyarrow
 
@@ -223,6 +228,8 @@ def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
 
 
 def _write_parquet(columns: Mapping[str, Any], header: Row | None, compression: str = "snappy") -> bytes:
+    from ppsim.base.unpack.parquet import require_pyarrow
+
     require_pyarrow()
     import pyarrow
     from pyarrow import parquet

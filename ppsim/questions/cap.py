@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size, parse_size
 from ppsim.errors import InputError, PpsimError
@@ -115,6 +113,8 @@ def measure_excess(timeline: Timeline, prices: Costs, costs: CostOptions, cap: C
     Activations of a stage count as their part of a device's 1/P share of the model, so that schedules with different
     numbers of stages per device are held to one cap. Raises as :func:`report_held`.
     """
+    import numpy as np
+
     from ppsim.engine.memory.usage import ACTIVATIONS
 
     schedule = timeline.schedule

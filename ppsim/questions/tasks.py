@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import click
 
-from ppsim.base.compiled import private_folder
 from ppsim.base.notes import note
 from ppsim.base.results import Results
 from ppsim.base.signals import raise_swallowed
@@ -60,6 +59,8 @@ class SentFile:
         Raises:
             PpsimError: the folder for it is another user's, or others may write it.
         """
+        from ppsim.base.compiled import private_folder
+
         path = Path(self.path)
         if path.is_file() and path.read_bytes() == self.content:
             return self.path

@@ -107,20 +107,28 @@ def command_for(path: str) -> tuple[str, ...]:
     }.get(Path(path).name[0], ("read", path))
 
 
+# A process in between: a process counts the memory of the one that started it as its own.
+MEASURED = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=sys.stderr)
+_, status, used = os.wait4(process.pid, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024)
+"""
+
+
 def memory_of(path: Path, make: Callable[[], bytes], size: int) -> tuple[int, int, str]:
     """Write a file in a process of its own, read it in another: exit code, memory in bytes, and what it said."""
     if os.fork() == 0:  # so that no process inherits what making the file took
         path.write_bytes(make())
         os._exit(0)
     os.wait()
-    words = [sys.executable, "-m", "ppsim", *command_for(str(path))]
+    words = [sys.executable, "-c", MEASURED, sys.executable, "-m", "ppsim", *command_for(str(path))]
     environment = SOURCE | {"PPSIM_MAX_SIZE": str(size)}
     with open(path.parent / "said", "w+b") as said:
-        process = subprocess.Popen(words, env=environment, stdout=said, stderr=said)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        found = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=said, text=True, check=True)
         said.seek(0)
-        return process.returncode, used.ru_maxrss * 1024, said.read().decode(errors="replace")
+        code, memory = map(int, found.stdout.split()[-2:])
+        return code, memory, said.read().decode(errors="replace")
 
 
 @pytest.mark.slow

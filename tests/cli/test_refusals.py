@@ -303,6 +303,6 @@ def test_every_option_of_one_value_is_refused_twice():
 
 
 def test_a_word_of_python_that_is_another_of_the_same_option_is_refused():
-    both: dict[str, Any] = {"mb": 4}
+    both: dict[str, Any] = {"mb": 4, "microbatches": 8}
     with pytest.raises(InputError, match="'mb' and 'microbatches' are one option"):
-        ppsim.run("1f1b", devices=2, microbatches=8, **both)
+        ppsim.run("1f1b", devices=2, **both)
