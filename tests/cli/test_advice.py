@@ -186,6 +186,7 @@ def test_a_schedule_that_holds_weights_twice_says_so():
     assert "of those that do not, zb-v is fastest (16.7% less)" in advice
 
 
+@pytest.mark.slow
 def test_what_takes_long_to_simulate_is_left_out_and_named():
     """The budget counts ops, so that the answer is the same on every machine."""
     found = asked("explain", "1f1b", "--devices", "64", "--mb", "512")

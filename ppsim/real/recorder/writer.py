@@ -55,7 +55,8 @@ class Writer:
         with self._lock:
             self.waiting += len(data)
             if self.waiting > MOST_WAITING:
-                raise OSError(f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait")
+                self.failure = OSError(f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait")
+                raise self.failure
         self._queue.put(data)
         if self._thread is None:
             self._name = name
@@ -70,6 +71,8 @@ class Writer:
         if self._thread is None:
             return
         self._queue.put(None)
+        if self.failure:  # nothing more is waited for
+            raise self.failure
         if self._thread.ident is None:  # it could not be started
             self._write_all()
         else:
