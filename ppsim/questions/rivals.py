@@ -240,7 +240,7 @@ def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
     check_time()
     try:
         timeline = attempt.run.time()
-        held, _ = _held(attempt.run, timeline)
+        held, _ = _most_held(attempt.run, timeline)
     except PpsimError:
         return None
     fits = attempt.is_bound or room.takes(held)
@@ -257,11 +257,11 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     """
     from ppsim.analysis.explain import Room
 
-    held, unit = _held(base, explanation.base)
+    held, unit = _most_held(base, explanation.base)
     return Room(held, held if cap is None else parse_cap(cap, unit), unit, cap is not None)
 
 
-def _held(run: Run, timeline: Timeline) -> tuple[float, str]:
+def _most_held(run: Run, timeline: Timeline) -> tuple[float, str]:
     """The most that a device holds: bytes or layers where costs tell them, else activations.
 
     An activation is of a device's 1/P share of the model, so that numbers of chunks compare.

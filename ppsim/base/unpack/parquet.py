@@ -101,7 +101,7 @@ class ParquetTable:
         with refuse_faults(self.name, self.hint):
             words, found = _Words(self, column, MOST_TEXT), list[Any]()
             for chunk in self._chunks(column):
-                found += self._plain(column, chunk, words)
+                found += self._plain_values(column, chunk, words)
             return found
 
     def count(self, size: int) -> None:
@@ -169,14 +169,14 @@ class ParquetTable:
         found: NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
         return found
 
-    def _plain(self, column: str, chunk: Any, words: _Words) -> list[Any]:
+    def _plain_values(self, column: str, chunk: Any, words: _Words) -> list[Any]:
         from pyarrow import types
 
         kind = chunk.type
         if _is_text(kind):
             return words.array(chunk).tolist()
         if types.is_dictionary(kind):
-            return self._plain(column, chunk.cast(kind.value_type), words)
+            return self._plain_values(column, chunk.cast(kind.value_type), words)
         if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
             chunk = chunk.cast("string")
         elif types.is_decimal(kind) or types.is_floating(kind):

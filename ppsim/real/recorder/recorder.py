@@ -89,7 +89,7 @@ class Recorder(Notes):
     def _check(self) -> None:
         """Refuse what cannot be recorded (_CannotRecord)."""
         if not (isinstance(self._wanted, str) and self._wanted in CLOCKS):
-            raise _CannotRecord(f"not a clock: {_named(self._wanted)}; expected one of {', '.join(CLOCKS)}")
+            raise _CannotRecord(f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}")
         process = self.process
         self._steps = _whole("number of steps", self._steps, 1, "or None for all")
         process.device = _whole("device", process.device, 0, "or None")
@@ -123,11 +123,11 @@ def _whole(what: str, value: Any, least: int, otherwise: str) -> int | None:
     except Exception:
         number = least - 1
     if number is not None and number < least:
-        raise _CannotRecord(f"not a {what}: {_named(value)}; expected {least} or more, {otherwise}")
+        raise _CannotRecord(f"not a {what}: {_type_name(value)}; expected {least} or more, {otherwise}")
     return number
 
 
-def _named(value: Any) -> str:
+def _type_name(value: Any) -> str:
     try:
         return quote(value)
     except Exception:  # a value that cannot be written

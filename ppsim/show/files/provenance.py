@@ -73,15 +73,15 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def _svg(data: bytes) -> Any:
-    found = _between(data, b"<dc:description>", b"</dc:description>")
+    found = _bytes_between(data, b"<dc:description>", b"</dc:description>")
     return find_object(html.unescape(decode_text(found, "the file", "replace")))
 
 
 def _html(data: bytes) -> Any:
-    return _member(_between(data, b'id="ppsim-data">', b"</script>"))
+    return _member(_bytes_between(data, b'id="ppsim-data">', b"</script>"))
 
 
-def _between(data: bytes, begin: bytes, end: bytes) -> bytes:
+def _bytes_between(data: bytes, begin: bytes, end: bytes) -> bytes:
     """Return what lies between the first two such marks; empty where one is missing."""
     first = data.find(begin)
     last = data.find(end, first) if first >= 0 else -1
