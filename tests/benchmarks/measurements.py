@@ -24,7 +24,7 @@ from tests.benchmarks.left_out import tables
 
 PAGE = Path("gallery/measurements.md")
 DATA = Path("tests/data/published")
-GPU = Path("tests/data/gpu")
+GPUS = {"H100": Path("tests/data/gpu/h100"), "H200": Path("tests/data/gpu/h200")}
 GPU_RUNS = {
     "partitioned-p2": "six schedules, P = 2, parts of 64 multiprocessors",
     "partitioned-p4": "six schedules, P = 4, parts of 32 multiprocessors",
@@ -159,35 +159,38 @@ def runs() -> list[str]:
 
 
 def gpu() -> list[str]:
-    """Costs of a split backward on a GPU."""
+    """Costs of a split backward on each GPU."""
     lines = [
-        "| width | tokens | layers | (I + W) / B, autograd | issued ahead | deferred products | issued ahead "
+        "| GPU | width | tokens | layers | (I + W) / B, autograd | issued ahead | deferred products | issued ahead "
         "| host, W by autograd |",
-        "|---|---|---|---|---|---|---|---|",
+        f"|{'---|' * 9}",
     ]
-    rows = json.loads((GPU / "h100.json").read_text())["split"]
-    for at in range(0, len(rows), 4):
-        ms = [row["ms"] for row in rows[at : at + 4]]
-        ratios = " | ".join(f"{(each['I'] + each['W']) / each['B']:.2f}" for each in ms)
-        first = rows[at]
-        size = f"{first['hidden']} | {first['tokens']} | {first['layers']}"
-        lines.append(f"| {size} | {ratios} | {first['host_ms']['W'] / first['layers']:.1f} ms a layer |")
+    for name, folder in GPUS.items():
+        rows = json.loads((folder / "results.json").read_text())["split"]
+        for at in range(0, len(rows), 4):
+            ms = [row["ms"] for row in rows[at : at + 4]]
+            ratios = " | ".join(f"{(each['I'] + each['W']) / each['B']:.2f}" for each in ms)
+            first = rows[at]
+            size = f"{name} | {first['hidden']} | {first['tokens']} | {first['layers']}"
+            lines.append(f"| {size} | {ratios} | {first['host_ms']['W'] / first['layers']:.1f} ms a layer |")
     return lines
 
 
 def gpu_runs() -> list[str]:
-    """Errors of runs on parts of a GPU."""
+    """Errors of runs on parts of each GPU."""
     lines = [
-        "| session on one H100 | nominal costs | held-out | replay | pairs ranked right |",
-        "|---|---|---|---|---|",
+        "| GPU | session | nominal costs | held-out | replay | pairs ranked right |",
+        f"|{'---|' * 6}",
     ]
-    for name, title in GPU_RUNS.items():
-        result = validate(load(str(GPU / f"{name}.json.gz")))
-        cells = [
-            f"{median(errors) * 100:.1f} / {errors.max() * 100:.1f} %"
-            for errors in map(result.errors, ("nominal", "held-out", "replay"))
-        ]
-        lines.append(f"| {title} | {' | '.join(cells)} | {result.ranked_right} of {result.pairs} |")
+    for gpu_name, folder in GPUS.items():
+        for name, title in GPU_RUNS.items():
+            result = validate(load(str(folder / f"{name}.json.gz")))
+            cells = [
+                f"{median(errors) * 100:.1f} / {errors.max() * 100:.1f} %"
+                for errors in map(result.errors, ("nominal", "held-out", "replay"))
+            ]
+            ranked = f"{result.ranked_right} of {result.pairs}"
+            lines.append(f"| {gpu_name} | {title} | {' | '.join(cells)} | {ranked} |")
     return lines
 
 
