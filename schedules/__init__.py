@@ -1,4 +1,4 @@
-"""Every schedule, one file per family; a file put here is registered when it is found.
+"""Every schedule, one file per family; a file put here is found, and imported when its schedule is asked for.
 
 Use :func:`generate` by name, :func:`schedule_from` by name or file, or :func:`families` to walk all of them. A file
 that declares a schedule, here or anywhere, needs no more than this module exports: the decorator ``schedule``,
@@ -6,7 +6,6 @@ that declares a schedule, here or anywhere, needs no more than this module expor
 """
 
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from ppsim.core.builder import B, F, I, Pair, Queue, Step, W, stream
@@ -44,10 +43,6 @@ _LAZY = {
     "_recognise": ("recognise",),
     "interleaved": ("group_size",),
 }
-
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "EVEN_DEVICES",

@@ -25,14 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.outside_code import outside_code, run_file
 from ppsim.core.costs import costs_for
-from ppsim.core.draft import Draft
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.inputs.drafts.readers.csv import parse
-from ppsim.schedules._block import load_block
 from ppsim.schedules.registry import Family, Generator, Pricing, Shape, families, find, generate, schedule, take_rows
 
 GROUP = "ppsim.schedules"
@@ -104,6 +100,8 @@ def family_of(spec: str) -> Family | None:
 def _family(source: str) -> tuple[Family, bool]:
     """The family of a name, a file of Python or of a block, or an entry point, and whether its code is not ours."""
     if source.endswith(".toml"):
+        from ppsim.schedules._block import load_block
+
         return load_block(source), False
     if source.partition(":")[0].endswith(".py"):
         return _load_file(source), True
@@ -137,6 +135,8 @@ def _schedule_from(source: str, note: Callable[[str], None] | None, costs: Prici
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
     """Generate, and check what outside code made."""
+    from ppsim.base.outside_code import outside_code
+    from ppsim.core.draft import Draft
     from ppsim.inputs.drafts.read import require_sound
 
     with outside_code(family.name):
@@ -205,6 +205,8 @@ def _load_file(spec: str) -> Family:
 @cache
 def _run(path: str) -> tuple[ModuleType, list[Family]]:
     """Run a Python file: its module, and the schedules it declares."""
+    from ppsim.base.outside_code import run_file
+
     before = {family.name for family in families()}
     module = run_file(path)
     return module, [family for family in families() if family.name not in before]
@@ -221,6 +223,8 @@ def _functions(module: ModuleType) -> list[str]:
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
     """Load the schedule of an installed package's entry point."""
+    from ppsim.base.outside_code import outside_code
+
     with outside_code(f"entry point '{point.name}'"):
         function = point.load()
     declared = next((family for family in families() if family.generate is function), None)
@@ -258,6 +262,8 @@ def _text(row: str | Iterable[Any], most: int) -> str:
 
 def _pack(lines: list[str], name: str) -> Iterator[Packed]:
     """Pack rows of text, read together as the lines of one schedule file."""
+    from ppsim.inputs.drafts.readers.csv import parse
+
     draft = parse("\n".join(lines), f"what {name} yields")
     ops = pack(draft.stage, draft.microbatch) | draft.kind
     ops[draft.first_of_pairs] |= PAIRED

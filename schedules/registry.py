@@ -6,10 +6,13 @@ keyword ``costs``; :func:`generate` makes them, from unit times or by the functi
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, islice, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,6 +116,17 @@ EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)
 EVEN_MICROBATCHES = Rule("an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0)
 _families: dict[str, Family] = {}
 _spellings: dict[str, str] = {}
+_TEXT = re.compile(r'"([^"\n]+)"')
+
+
+def _import_families(spellings: Collection[str] = ()) -> None:
+    """Import the files of families: all of them, or those that hold a text with one of these plain spellings."""
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        module = f"{__package__}.{path.stem}"
+        if module in sys.modules:
+            continue
+        if not spellings or any(_plain(text) in spellings for text in _TEXT.findall(path.read_text("utf-8"))):
+            importlib.import_module(module)
 
 
 def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
@@ -123,6 +137,8 @@ def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
     """
 
     def register(generate: Generator) -> Generator:
+        if not generate.__module__.startswith(f"{__package__}."):
+            _import_families()  # so that a name of ours is taken
         family = Family(name=name, generate=generate, **facts)
         spellings = {_plain(s) for s in (name, family.title, family.torch, *family.aliases) if s}
         if taken := sorted(spellings & _spellings.keys()):
@@ -136,6 +152,7 @@ def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
 
 def families() -> list[Family]:
     """List all schedules, by name."""
+    _import_families()
     return [_families[name] for name in sorted(_families)]
 
 
@@ -145,7 +162,11 @@ def find(name: str) -> Family:
     Raises:
         UnknownSchedule: no schedule has this name; the message has the closest one.
     """
-    known = _spellings.get(_plain(name)) or _spellings.get(_plain(name).removeprefix("schedule"))
+    spelled = (_plain(name), _plain(name).removeprefix("schedule"))
+    for likely in (spelled, ()):  # the files that hold the name, then all
+        if not _spellings.keys() & spelled:
+            _import_families(likely)
+    known = _spellings.get(spelled[0]) or _spellings.get(spelled[1])
     if known:
         return _families[known]
     if "," in name:
@@ -154,7 +175,7 @@ def find(name: str) -> Family:
         raise UnknownSchedule(f"unknown schedule '{shorten(name)}': names are not joined by commas", hint)
     import difflib
 
-    names = sorted(_families)
+    names = [family.name for family in families()]
     close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.7)
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
     raise UnknownSchedule(f"unknown schedule '{shorten(name)}'.{guess}", f"one of {', '.join(names)} (ppsim list)")

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.commands import ROOT
+
 pytestmark = pytest.mark.slow
 LOADED = {
     "ppsim",
@@ -22,11 +24,16 @@ LOADED = {
 HEAVY = {"dask", "matplotlib", "numba", "orjson", "plotly", "rich", "torch"}
 
 
-def loaded(code: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after running the code."""
-    tail = "import sys; print('loaded:', *{name.partition('.')[0] for name in sys.modules})"
+def all_loaded(code: str) -> set[str]:
+    """All modules that a fresh interpreter has loaded after running the code."""
+    tail = "import sys; print('loaded:', *sys.modules)"
     ran = subprocess.run([sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True)
     return set(ran.stdout.rpartition("loaded:")[2].split())
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after running the code."""
+    return {name.partition(".")[0] for name in all_loaded(code)}
 
 
 def test_import_costs_nothing():
@@ -88,6 +95,43 @@ def test_one_command_imports_no_other():
         "assert not {'click.shell_completion', 'difflib'} & set(sys.modules)"
     )
     assert "ppsim" in loaded(code)
+
+
+def modules_of_command(line: str) -> set[str]:
+    """The modules of ppsim that a command imports."""
+    code = (
+        f"import sys; sys.argv[1:] = {line.split()}\nfrom ppsim.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code"
+    )
+    return {name for name in all_loaded(code) if name.partition(".")[0] == "ppsim"}
+
+
+def rooms_of(modules: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in modules if "." in name}
+
+
+def test_run_imports_what_it_needs():
+    """``run`` of a name imports its family, and nothing of plans, real runs, files or searches."""
+    modules = modules_of_command("run 1f1b --stages 4 --mb 8")
+    assert len(modules) <= 90, sorted(modules)
+    assert not rooms_of(modules) & {"inputs", "real", "workload"}
+    assert {name for name in modules if name.startswith("ppsim.search.")} <= {
+        "ppsim.search.bounds",
+        "ppsim.search.bounds.bounds",
+        "ppsim.search.bounds.memory_bounds",
+        "ppsim.search.bounds.work",
+        "ppsim.search.problem",
+    }
+    families = {path.stem for path in (ROOT / "schedules").glob("[!_]*.py")} - {"registry"}
+    assert {name for name in families if f"ppsim.schedules.{name}" in modules} == {"one_f_one_b"}
+
+
+def test_explain_imports_what_it_needs():
+    """``explain`` imports families and their searches, which its advice tries, and nothing of plans or real runs."""
+    modules = modules_of_command("explain 1f1b --stages 4 --mb 8")
+    assert not rooms_of(modules) & {"inputs", "real", "workload"}
+    tried = {name for name in modules if name.split(".")[1:2] in (["schedules"], ["search"])}
+    assert len(modules - tried) <= 105, sorted(modules - tried)
 
 
 def test_timing_needs_no_compiler():

@@ -13,7 +13,6 @@ from ppsim.base.times import MICROSECONDS
 from ppsim.base.units import parse_size
 from ppsim.errors import InputError
 from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
-from ppsim.questions.trained import Trained
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
+    from ppsim.questions.trained import Trained
     from ppsim.schedules import Family, Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -212,7 +212,6 @@ def build_costs(
     Links are changed here unless a cluster of ``network`` gives them all; its ``message`` is the size of messages.
     """
     from ppsim.core.costs import costs_for
-    from ppsim.questions.recompute_part import PartlyRecomputed
 
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     if measured:
@@ -238,8 +237,11 @@ def build_costs(
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
-    times = layer_times(costs) if layout and not (measured or costs.profile or costs.segments) else None
-    made = PartlyRecomputed(schedule, costs, layout, model).time(made, times)
+    if isinstance(costs.recompute, str):
+        from ppsim.questions.recompute_part import PartlyRecomputed
+
+        times = layer_times(costs) if layout and not (measured or costs.profile or costs.segments) else None
+        made = PartlyRecomputed(schedule, costs, layout, model).time(made, times)
     factors = _factors(schedule, costs)
     if factors and made.each is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
@@ -329,9 +331,9 @@ def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[s
     """Factors of a replica's microbatches and their slices, and speeds of devices, of those that are given."""
     import numpy as np
 
-    from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
-
     found = dict[str, Any]()
+    if costs.mb_scale or costs.slice_scale:
+        from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
     if costs.mb_scale:
         found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices, replica)
     if costs.slice_scale and schedule.n_slices > 1:

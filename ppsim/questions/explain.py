@@ -370,9 +370,6 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
     A file with times is timed anew where an option gives costs or messages.
     """
-    from ppsim.real.traces.read import read_run
-    from ppsim.schedules import require_shape
-
     spec, trace, iteration = request.spec, request.trace, request.iteration
     unit = told_unit(request.costs.unit, trace or spec)
     simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
@@ -382,9 +379,13 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
             raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
         if stated := read_stated(trace, iteration, spec, unit):
             return stated
+        from ppsim.real.traces.read import read_run
+
         read_run([trace])  # says why it shows no run, if it can
         raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
     if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
+        from ppsim.schedules import require_shape
+
         require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
         return stated
     if given.has("iteration"):

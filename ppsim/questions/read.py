@@ -18,7 +18,7 @@ from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, common, group, option
-from ppsim.questions.stated import iteration_option, read_named_run, unit_option
+from ppsim.questions.stated import iteration_option, read_named_run, shows_run, unit_option
 from ppsim.questions.timers import Timers, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import counted, shape_line
@@ -81,7 +81,6 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers:
     """Read what is named."""
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
-    from ppsim.real.traces.read import shows_run
     from ppsim.real.traces.timers import read_timers, shows_timers
     from ppsim.schedules import recognise
 

@@ -20,8 +20,6 @@ from ppsim.questions.build import add_memory, build, look_inside_costs, measure_
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.questions.memory import Case, MemoryRequest, does_not_fit, find_alternatives, spare_text
-from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
@@ -188,7 +186,7 @@ class Run(Answer[RunRequest]):
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
         step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
-        fits = f"  {spare_text(self.held)}" if self.held else ""
+        fits = f"  {_fit_text(self.held)}" if self.held else ""
         yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
 
     def blocks(self) -> Iterator[Block]:
@@ -204,7 +202,7 @@ class Run(Answer[RunRequest]):
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from map(Line, counts_lines([self.schedule.name]))
         if self.held:
-            yield Line([f"{'cap':<19}", (spare_text(self.held), "bad" if self.held.over else "good")], 19)
+            yield Line([f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19)
         yield from recomputed([self.schedule])
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
@@ -215,6 +213,8 @@ class Run(Answer[RunRequest]):
         request, held = self.request, self.held
         if not held or not held.over:
             return None
+        from ppsim.questions.memory import Case, does_not_fit, find_alternatives
+
         if request.own or request.merge_bw or request.network.detailed:
             error = does_not_fit(held, (), unsearched=False)
             error.hint += ", or ppsim memory with this --cap, which says what fits"
@@ -261,6 +261,9 @@ class Run(Answer[RunRequest]):
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
         """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim memory`` takes them."""
+        from ppsim.questions.memory import MemoryRequest
+        from ppsim.questions.memory import answer as answer_memory
+
         return answer_memory(self._also(MemoryRequest, options | {"model": model}))
 
     def _repr_html_(self) -> str:
@@ -306,6 +309,13 @@ class Run(Answer[RunRequest]):
         gain = format_share(1 - found.after / found.before)
         times = f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
         return f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the microbatches as {order}"
+
+
+def _fit_text(held: MemoryReport) -> str:
+    """Say how much of the cap is left, or what exceeds it."""
+    from ppsim.questions.memory import spare_text
+
+    return spare_text(held)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -56,10 +57,17 @@ def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> 
     return run.rename(recognise(run.schedule) or run.schedule.name)
 
 
+def shows_run(path: str) -> bool:
+    """Whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a schedule."""
+    if not (os.path.exists(path) or os.path.exists(path.rpartition(":")[0])):
+        return False
+    from ppsim.real.traces import read
+
+    return read.shows_run(path)
+
+
 def told_unit(unit: str | None, path: str) -> str:
     """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one; else empty."""
-    from ppsim.real.traces.read import shows_run
-
     return unit if unit in UNITS and shows_run(path) else ""
 
 
@@ -73,15 +81,12 @@ def table_unit(unit: str | None, path: str) -> str:
 
 def read_whole(file: str, unit: str = "") -> RealRun | None:
     """Read all of a real run; None where a file shows none."""
-    from ppsim.real.traces.read import shows_run
-
     return read_named_run([file], unit=unit) if shows_run(file) else None
 
 
 def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, unit: str = "") -> Draft:
     """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it holds no run)."""
     from ppsim.inputs.drafts.read import read
-    from ppsim.real.traces.read import shows_run
 
     if shows_run(file):
         observed = read_named_run([file], unit=unit).select(iteration)
@@ -114,7 +119,6 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
     Raises:
         InputError: the files show no whole run, or have no such iteration.
     """
-    from ppsim.real.traces.read import shows_run
     from ppsim.schedules import reads_ops
 
     if shows_run(spec):

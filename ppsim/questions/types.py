@@ -246,6 +246,8 @@ class Labels(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Parse it."""
+        if str(value) in self.choices:
+            return str(value)
         from ppsim.show.drawing.look import EVERY
 
         return str(value) if EVERY.fullmatch(str(value)) else super().convert(value, param, ctx)

@@ -58,21 +58,20 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
 
 def counts_lines(names: Iterable[str]) -> list[str]:
     """Say what M and idle shares count, for schedules of these names where that is not one step with a flush."""
-    from ppsim.schedules import families
-
-    counts = {family.name: family.counts for family in families()}
-    return [f"{name}: {counts[name]}" for name in dict.fromkeys(names) if counts.get(name)]
+    counts = {name: family.counts for name in dict.fromkeys(names) if (family := _family(name))}
+    return [f"{name}: {text}" for name, text in counts.items() if text]
 
 
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
     """Say how many ops of an encoder are in bubbles, and which are not; empty where there is none."""
     from ppsim.core.ops import Kind
-    from ppsim.search.rules.encoder import find_misfits
 
     kinds = timeline.schedule.kind
     encoders = int(((kinds == Kind.EF) | (kinds == Kind.EB)).sum())
     if not encoders:
         return []
+    from ppsim.search.rules.encoder import find_misfits
+
     alone, misfits = find_misfits(timeline, costs)
     unit = timeline.unit
     lines = [
@@ -90,12 +89,18 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
 
 def title_of(schedule: Schedule) -> str:
     """The schedule's name as figures write it."""
+    family = _family(schedule.name)
+    return family.title if family else schedule.name
+
+
+def _family(name: str) -> Family | None:
+    """Find a schedule's family by its name; None where a file or a function of the user's has made it."""
     from ppsim.schedules import find
 
     try:
-        return find(schedule.name).title
+        return find(name)
     except UnknownSchedule:
-        return schedule.name
+        return None
 
 
 def title_with_chunks(schedule: Schedule) -> str:

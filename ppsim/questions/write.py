@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ppsim.base.atomic_file import open_atomically, place_together, rehearse
 from ppsim.base.json_output import dump_json
 from ppsim.base.notes import long_work
-from ppsim.base.tables import TABLES, save_table
 from ppsim.errors import InputError
 from ppsim.questions.given import Given, suffixes_of
 from ppsim.questions.groups import FigureOptions, OutputOptions
@@ -157,6 +156,7 @@ def tradeoff_writers(
     ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
     """
     from ppsim.analysis.tradeoff import tradeoff
+    from ppsim.base.tables import TABLES
     from ppsim.show.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
@@ -180,6 +180,8 @@ def write_table(
 ) -> None:
     """Write rows as a table, or as JSON the ``whole`` object that they are of."""
     if suffix != ".json":
+        from ppsim.base.tables import save_table
+
         save_table(rows, target, suffix, inputs)
         return
     with open_atomically(target) as out:

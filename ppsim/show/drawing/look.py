@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.analysis.critical_path import critical_path
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
@@ -39,6 +38,8 @@ class Highlight:
         """Find, shape (ops,), those to pick out (InputError: the timeline has none)."""
         schedule = timeline.schedule
         if self.by == CRITICAL:
+            from ppsim.analysis.critical_path import critical_path
+
             found = np.zeros(len(schedule), np.bool_)
             path = critical_path(timeline)
             found[path] = True

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.style import Style
 
-from ppsim.analysis.idle import NAMES, Idle
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL, TERMINAL_MUTED
 
 if TYPE_CHECKING:
+    from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
 
 LIGHT_GROUNDS = ("7", "15")  # of the sixteen colours, the last of COLORFGBG
@@ -58,6 +58,8 @@ class Marks:
 
 def marks_of_idle(idle: Idle) -> Marks:
     """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal is light."""
+    from ppsim.analysis.idle import NAMES
+
     light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in LIGHT_GROUNDS
     fills = CAUSE_FILL if light else CAUSE_DARK
     looks = tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
