@@ -293,7 +293,6 @@ def record(tmp_path_factory) -> str:
 def test_no_command_is_left_out():
     without = {
         "completion",
-        "gallery",
         "list",
         "open",
         "profile",
