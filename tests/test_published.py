@@ -32,6 +32,7 @@ ROW = {"model": "GPT 145.6B", "framework": "Megatron-LM (SC21)", "schedule": "in
     ],
 )
 def test_notes_become_keys(notes, keys):
+    """What a note says in words is a key; a row of keys stays as it is."""
     found = plain_row(ROW | notes)
     assert {key: found.get(key) for key in keys} == keys
     assert plain_row(found) == found

@@ -194,7 +194,6 @@ SAMPLES = {
     "rank_order": "--rank-order tp-pp-dp",
     "any_schedule": "--any",
     "measured": "--measured peaks.json",
-    "even": "--even",
     "gpus": "--gpus 16",
     "gbs": "--gbs 32",
     "tp": "--tp 4",
