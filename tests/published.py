@@ -80,12 +80,12 @@ def _batch(row: dict[str, Any]) -> None:
 
 
 def _schedule(row: dict[str, Any]) -> None:
-    text = str(row.get("schedule") or "").lower()
+    text = str(row.get("schedule") or "")
     if "synchronous" in text or "overlap" in text:
         row["overlap_p2p"] = not re.search(r"\bsync|no[nt]?[- ]overlap|without overlap", text)
     name = text.split(",")[0].split("(")[0].strip()
     if name:
-        row["schedule"] = SCHEDULES.get(name, name)
+        row["schedule"] = SCHEDULES.get(name.lower(), name)
 
 
 def _recompute(row: dict[str, Any]) -> None:

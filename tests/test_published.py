@@ -15,7 +15,7 @@ ROW = {"model": "GPT 145.6B", "framework": "Megatron-LM (SC21)", "schedule": "in
         ({"model": "MPT 7b"}, {"model": "MPT 7b"}),
         ({"precision": "FP8-MX"}, {"precision": "mxfp8"}),
         ({"precision": "see release notes"}, {"precision": None}),
-        ({"schedule": "1F1B, synchronous P2P"}, {"schedule": "1f1b", "overlap_p2p": False}),
+        ({"schedule": "1F1B, synchronous P2P"}, {"schedule": "1F1B", "overlap_p2p": False}),
         ({"recompute": "block, 1 layer per virtual stage (32 of 61)"}, {"recompute": "full", "recompute_layers": 1}),
         ({"recompute": "selective + sequence parallel"}, {"recompute": "selective", "sequence_parallel": True}),
         ({"recompute": "norm, act (selective)"}, {"recompute": "layernorm, moe_act"}),

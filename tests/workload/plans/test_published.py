@@ -375,7 +375,7 @@ def gains(rows: list[Row]) -> list[tuple[dict[str, Any], float]]:
     found: list[tuple[dict[str, Any], float]] = []
     first: dict[str, Any] = {}
     for row, result in zip(rows, against(rows)[0], strict=True):
-        first = result if row["schedule"] == "1f1b" else first
+        first = result if row["schedule"] == "1F1B" else first
         off = first["modelled_step_s"] / result["modelled_step_s"] * row["step_s"] / first["measured_step_s"] - 1
         found.append((result, off))
     return found
