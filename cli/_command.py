@@ -47,8 +47,8 @@ ELSEWHERE = {
 
 # What people look for, and ppsim says in another way.
 OTHERWISE = {
-    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter in 16 bits. For another optimizer, such as Muon, "
-    "set optimizer_bytes in the file of ppsim memory --model (schema ppsim.model/1)",
+    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two moments. ppsim model "
+    "and plan count moments in 16 bits with --moment-precision bf16",
 }
 
 

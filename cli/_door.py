@@ -21,7 +21,6 @@ COMMANDS |= {"optimize", "partition", "plan", "read", "run", "sweep"}
 REFUSED_COMMANDS = {
     "calibrate": "measures this machine",
     "validate": "starts processes",
-    "gallery": "writes a folder of files",
     "rerun": "runs the command of another file",
     "serve": "opens a port",
     "open": "starts a browser",

@@ -2172,8 +2172,6 @@ def model(
     narrow_weights: bool | None = None,
     rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
     profile: str | None = None,
-    measured: str | None = None,
-    even: bool = False,
 ) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
@@ -2225,8 +2223,6 @@ def model(
         rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
             nodes (tp-cp-ep-dp-pp).
         profile: Measured op times instead of the curve's (ppsim calibrate).
-        measured: Measured memory of the devices, beside the predicted one.
-        even: Which recompute list, or which layout, evens out the devices.
     """
     ...
 

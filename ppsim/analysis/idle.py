@@ -141,10 +141,8 @@ def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | Non
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
-    need = timeline.schedule.dependency
-    if timeline.schedule.has_lanes:
-        sender = find_senders(timeline.schedule)
-        need = np.where(sender == NONE, need, sender)
+    need, sender = timeline.schedule.dependency, find_senders(timeline.schedule)
+    need = np.where(sender == NONE, need, sender)
     return np.where(need == NONE, 0.0, timeline.end[need] + latencies)
 
 

@@ -45,14 +45,13 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
         return _observe_streams(timeline)
     known = None if received is None else received[None]
     links = measure_terms(schedule, timeline.start[None], timeline.end[None], known).latency
-    device, need = schedule.device, schedule.dependency
-    ready = np.where(need == NONE, 0.0, timeline.end[need])  # when the op that computed the input had ended
-    most = np.maximum(timeline.start - ready, 0.0)
-    latencies = np.where(schedule.crosses, np.minimum(links[device[need], device], most), 0.0)
+    latencies = _latencies(timeline, links)
     if received is not None:
-        shown = schedule.crosses & ~np.isnan(received)
-        latencies[shown] = np.clip(received - ready, 0.0, most)[shown]
-    arrival = np.where(need == NONE, 0.0, ready + latencies)
+        shown = np.flatnonzero(schedule.crosses & ~np.isnan(received))
+        ready = timeline.end[schedule.dependency[shown]]
+        most = np.maximum(timeline.start[shown] - ready, 0.0)
+        latencies[shown] = np.clip(received[shown] - ready, 0.0, most)
+    arrival = arrivals(timeline, latencies)
     rounded = np.abs(arrival - timeline.start) <= NEGLIGIBLE * timeline.makespan
     arrival[rounded] = timeline.start[rounded]
     bound = _bound(timeline, arrival)
@@ -70,14 +69,12 @@ def _observe_streams(timeline: Timeline) -> Observed:
     free, sender = np.zeros(len(schedule)), find_senders(schedule)
     other = ~waits.message & (group[waits.op] != group[waits.need])
     np.maximum.at(free, group[waits.op[other]], timeline.end[waits.need[other]])
-    sent, device = np.flatnonzero(sender != NONE), schedule.device
-    most = np.maximum(timeline.start[sent] - timeline.end[sender[sent]], 0.0)
-    shows = timeline.start[sent] - free[group[sent]] > NEGLIGIBLE * timeline.makespan
-    links, way = np.full((schedule.n_devices,) * 2, np.inf), (device[sender[sent]], device[sent])
-    np.minimum.at(links, (way[0][shows], way[1][shows]), most[shows])
+    shown = np.flatnonzero((sender != NONE) & (timeline.start - free[group] > NEGLIGIBLE * timeline.makespan))
+    links = np.full((schedule.n_devices,) * 2, np.inf)
+    waited = np.maximum(timeline.start[shown] - timeline.end[sender[shown]], 0.0)
+    np.minimum.at(links, (schedule.device[sender[shown]], schedule.device[shown]), waited)
     links[np.isinf(links)] = 0.0
-    latencies = np.zeros(len(schedule))
-    latencies[sent] = np.minimum(links[way], most)
+    latencies = _latencies(timeline, links)
     others = dict[Kind, Floats]()
     for kind in (Kind(code) for code in np.unique(schedule.kind[~kept])):
         own = np.flatnonzero(schedule.kind == kind)
@@ -90,6 +87,16 @@ def _observe_streams(timeline: Timeline) -> Observed:
     costs = replace(observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others)
     bound = simulate(schedule, replace(costs, each=duration)).bound
     return Observed(replace(timeline, bound=bound), arrivals(timeline, latencies), latencies, costs)
+
+
+def _latencies(timeline: Timeline, links: Floats) -> Floats:
+    """Shape (ops,): the latency of each op's message, its link's or less where the op started earlier."""
+    schedule, sender = timeline.schedule, find_senders(timeline.schedule)
+    sent = np.flatnonzero(sender != NONE)
+    most = np.maximum(timeline.start[sent] - timeline.end[sender[sent]], 0.0)
+    latencies = np.zeros(len(schedule))
+    latencies[sent] = np.minimum(links[schedule.device[sender[sent]], schedule.device[sent]], most)
+    return latencies
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:

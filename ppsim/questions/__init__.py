@@ -2,7 +2,6 @@
 
 __all__ = [
     "answer",
-    "build",
     "calibrate",
     "check",
     "compare",
@@ -31,6 +30,5 @@ __all__ = [
     "validate",
     "view",
     "view_model",
-    "words",
     "write",
 ]

@@ -28,7 +28,7 @@ LEFT = ("layout", "change")  # columns of words
 def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
     """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is wrong)."""
     from ppsim.workload.plans.published import against
-    from ppsim.workload.plans.rows import read_table
+    from ppsim.workload.plans.rows import read_table, unknown_keys
 
     published = read_table(table)
     rows, summary = against(published, runs, own)
@@ -36,6 +36,8 @@ def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
         better = _improve(request, published, rows, own)
         rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
         summary = {**summary, **_sum_up(rows)}
+    if unknown := unknown_keys(published):
+        summary = {**summary, "unknown_keys": unknown}
     return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
 
 
@@ -63,6 +65,8 @@ class Against(Answer[Any]):
             yield Table(headings, cells, 200 if self.request.improve else 120, left=LEFT)
         yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
         yield from (Line(line) for line in self.moved)
+        if unknown := self.summary.get("unknown_keys"):
+            yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
         yield from self.line()
 
     @property

@@ -452,9 +452,7 @@ def build_memory(
     layout = layout_for(schedule, costs.layout) if costs.layout else None
     content = layout.content if layout else None
     if model:
-        from ppsim.workload.model.transformer import with_recompute
-
-        held, prices = model.memory(schedule, content), with_recompute(prices, model.again)
+        held, prices = model.memory(schedule, content), model.add_recompute(prices)
     elif costs.profile:
         from ppsim.inputs.profile.profile import read
         from ppsim.workload.model.from_profile import profile_memory

@@ -17,7 +17,6 @@ from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, Netw
 from ppsim.questions.options import Request, group, option
 from ppsim.questions.runs import MEASURED, STATED, TimedRun, time_runs
 from ppsim.questions.stated import iteration_option, table_unit
-from ppsim.questions.timers import TimersDiff, refuse_options
 from ppsim.questions.types import ScheduleName
 from ppsim.questions.words import shape_line, title_of, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, inputs_of
@@ -80,18 +79,15 @@ def diff(before: str, after: str, **options: Any) -> Any:
     return answer(ask(DiffRequest, {"specs": (before, after)} | options))
 
 
-def answer(request: DiffRequest) -> Diff | TimersDiff:
+def answer(request: DiffRequest) -> Diff:
     """Time both runs and take their difference."""
     from ppsim.analysis.diff import difference
-    from ppsim.real.traces.timers import read_timers, shows_timers
+    from ppsim.real.traces.timers import shows_timers
     from ppsim.schedules import reads_ops
 
     given, specs = Given.of(request), request.specs
     if logs := [spec for spec in specs if shows_timers(spec)]:
-        if len(logs) == 1:
-            raise InputError(f"{logs[0]} holds totals of timers, which compare with no run", "two such logs")
-        refuse_options(given, ("iteration", "output", *SHAPE, *TIMING))
-        return TimersDiff(request, specs, tuple(map(read_timers, specs)))
+        raise InputError(f"{logs[0]} holds totals of timers and no run", f"ppsim read {logs[0]}, which shows them")
     units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
     typed = given.spellings(tuple(name for name in TIMING if not (units and name == "unit")))
     runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration, units)

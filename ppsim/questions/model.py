@@ -16,7 +16,7 @@ from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.door import PATH, VALUE, names_cluster
 from ppsim.questions.groups import JsonOption
 from ppsim.questions.list import ListRequest, Shelves, card_of
-from ppsim.questions.options import Request, common, flag, group, option
+from ppsim.questions.options import Request, common, group, option
 from ppsim.questions.plan_space import PRECISIONS
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.training import parallel_from, sizes_from, training, training_blocks
@@ -85,7 +85,6 @@ class ModelRequest(Request):
       ppsim model llama3-70b
       ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
       ppsim model llama3-70b --tp 4 --pp 8 --mb 32 --cluster dgx-h100 --profile profile.toml
-      ppsim model config.json --pp 8 --mb 16 --measured peaks.json --even
     """
 
     question: ClassVar[str] = "model"
@@ -101,17 +100,13 @@ class ModelRequest(Request):
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
     )
-    measured: str | None = option(
-        "--measured", metavar="FILE", help="Measured memory of the devices, beside the predicted one.", door=PATH
-    )
-    even: bool = flag("--even", help="Which recompute list, or which layout, evens out the devices.", door=VALUE)
     face: JsonOption = group(JsonOption, "Output")
 
     @property
     def trains(self) -> bool:
         """Whether training is asked for, and not only the model."""
-        given = (self.machine, self.measured, *asdict(self.training).values(), *asdict(self.runs).values())
-        return self.even or any(value is not None for value in given)
+        given = (self.machine, *asdict(self.training).values(), *asdict(self.runs).values())
+        return any(value is not None for value in given)
 
     def check(self) -> None:
         """Refuse times without links, and training of no model."""
@@ -156,7 +151,7 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
         machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
-    return ModelCost(request, found, training(found, parallel, arranged, machine, request.measured, request.even))
+    return ModelCost(request, found, training(found, parallel, arranged, machine))
 
 
 @dataclass(frozen=True)

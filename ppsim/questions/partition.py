@@ -135,7 +135,7 @@ def _read(request: PartitionRequest) -> Asked:
     trained = None
     if request.model:
         trained = Trained(request.model, request.training)
-        said["--model"] = trained.layers
+        said["--model"] = trained.model.layers
     if not said:
         raise InputError("the number of layers is missing", "give --num-layers, or --t-layer with a time for each")
     if len(set(said.values())) > 1:

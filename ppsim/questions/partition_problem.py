@@ -68,11 +68,7 @@ class Asked:
         """Make the costs of a layout, with the time that the model's recomputation takes."""
         check_used([schedule], self.costs)
         prices = build_costs(schedule, replace(self.costs, layout=str(layout)))
-        if not self.model:
-            return prices
-        from ppsim.workload.model.transformer import with_recompute
-
-        return with_recompute(prices, self.model.again)
+        return self.model.add_recompute(prices) if self.model else prices
 
     def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
         """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""

@@ -280,15 +280,20 @@ def _runs(anchors: Sequence[str], own: Own) -> Nearby:
     Raises:
         InputError: an anchor that cannot be read or predicted.
     """
-    from ppsim.workload.plans.nearby import Nearby, published
+    from ppsim.workload.plans.nearby import Measured, Nearby, published
     from ppsim.workload.plans.published import anchors_of
-    from ppsim.workload.plans.rows import read_table
+    from ppsim.workload.plans.rows import read_table, unknown_keys
 
     measured = own.machine and own.machine.measured
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
-    given = [run for name in tables for run in anchors_of(read_table(name), own, name)]
+    given = list[Measured]()
+    for name in tables:
+        rows = read_table(name)
+        if unknown := unknown_keys(rows):
+            note(f"{name}: keys of rows that are not read: {', '.join(unknown)}")
+        given += anchors_of(rows, own, name)
     return Nearby(() if measured else published().runs, tuple(given))
 
 

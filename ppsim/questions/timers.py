@@ -1,4 +1,4 @@
-"""Totals of Megatron-LM's timers, of one log and of two side by side."""
+"""Totals of Megatron-LM's timers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.numbers import format_change, format_number
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Line, Table
@@ -70,55 +70,6 @@ class Timers(Answer[Request]):
         yield Table(headings, rows, spare=["reports"])
 
 
-@dataclass(frozen=True)
-class TimersDiff(Answer[Request]):
-    """The totals of two logs side by side.
-
-    Attributes:
-        sources: both files.
-        logs: their timers.
-    """
-
-    sources: tuple[str, ...]
-    logs: tuple[Sequence[Timer], ...]
-
-    def _rows(self) -> Iterator[tuple[str, float, float]]:
-        before, after = ({timer.name: timer.most for timer in log} for log in self.logs)
-        for name in dict.fromkeys((*before, *after)):
-            yield name, before.get(name, math.nan), after.get(name, math.nan)
-
-    def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.diff/1`` for timers: the slowest rank's totals in ms."""
-        rows = [
-            {"name": name, "before": _known(a), "after": _known(b), "difference": _known(b - a)}
-            for name, a, b in self._rows()
-        ]
-        return {"schema": "ppsim.diff/1", "format": "timers", "names": list(self.sources), "unit": "ms", "timers": rows}
-
-    def line(self) -> Iterator[Block]:
-        """The timer whose total changed most."""
-        changed = [(name, b - a) for name, a, b in self._rows() if not math.isnan(b - a)]
-        if not changed:
-            yield Line("the logs have no timer in common")
-            return
-        name, change = max(changed, key=lambda row: abs(row[1]))
-        yield Line(f"{name} changed most: {_signed(change)} ms on the slowest rank")
-
-    def blocks(self) -> Iterator[Block]:
-        """A row for each timer, and the one that changed most."""
-        rows = [
-            [name, _cell(a), _cell(b), *(("", "") if math.isnan(b - a) else (_signed(b - a), _share(a, b)))]
-            for name, a, b in self._rows()
-        ]
-        yield Line(f"A  {self.sources[0]}")
-        yield Line(f"B  {self.sources[1]}")
-        yield Line("totals of Megatron-LM's timers on the slowest rank, in ms")
-        yield ""
-        yield Table(["timer", "A", "B", "B - A", "change"], rows)
-        yield ""
-        yield from self.line()
-
-
 def refuse_options(given: Given, names: tuple[str, ...]) -> None:
     """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
     if typed := given.spellings(names):
@@ -131,11 +82,3 @@ def _known(time: float) -> float | None:
 
 def _cell(time: float) -> str:
     return "" if math.isnan(time) else format_number(time)
-
-
-def _signed(time: float) -> str:
-    return "+" * (time > 0) + format_number(time)
-
-
-def _share(a: float, b: float) -> str:
-    return format_change(b / a - 1) if a else ""

@@ -1,4 +1,4 @@
-"""A model in training: stages, devices, a step, and measured memory beside predicted."""
+"""A model in training: stages, devices, and a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.words import counted
@@ -48,13 +48,11 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
     return given | {"pp": pp, "vp": vp}
 
 
-def training(
-    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None, measured: str | None, even: bool
-) -> dict[str, Any]:
+def training(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
     """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
 
     Raises:
-        InputError: the layout, the schedule or the file of measured peaks cannot be used.
+        InputError: the layout or the schedule cannot be used.
     """
     from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
 
@@ -74,10 +72,6 @@ def training(
     found |= {"stages": stages, "devices": devices}
     if machine is not None:
         found |= _timed(model, parallel, layout, machine, stages)
-    if measured is not None:
-        found |= _compare(devices, measured, parallel)
-    if even:
-        found |= _even(model, parallel, layout, machine)
     return found
 
 
@@ -126,46 +120,6 @@ def _timed(
     return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
-def _compare(devices: list[dict[str, Any]], measured: str, parallel: Parallel) -> dict[str, Any]:
-    """Add measured peaks to the devices, and return the line through them over microbatches in flight."""
-    from ppsim.workload.cost.costs import schedule_of
-    from ppsim.workload.cost.measured import fit_line, read_peaks
-    from ppsim.workload.cost.memory import in_flight
-
-    peaks = read_peaks(measured, len(devices))
-    for row, peak in zip(devices, peaks, strict=True):
-        row["measured_gib"] = float(peak / GIB)
-        row["error"] = row["total_gib"] / row["measured_gib"] - 1 if peak else None
-    if parallel.pp == 1:
-        return {}
-    held = in_flight(schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches))
-    base, each = fit_line(held.astype(float), peaks)
-    off = [float((base + each * n) / peak - 1) if peak else 0.0 for n, peak in zip(held, peaks, strict=True)]
-    return {"line": {"base_gib": base / GIB, "microbatch_gib": each / GIB, "in_flight": held.tolist(), "errors": off}}
-
-
-def _even(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
-    """Collect the recompute list and the layout that would even out what devices hold, and what a step takes then."""
-    from ppsim.workload.cost.costs import step_time
-    from ppsim.workload.cost.even import even_layers, even_out
-    from ppsim.workload.cost.memory import device_memory
-    from ppsim.workload.layout.flags import flags_of
-
-    def outcome(changed: Parallel, moved: Layout | None) -> dict[str, Any]:
-        total = device_memory(model, changed, moved).total
-        found: dict[str, Any] = {"total_gib": [float(value / GIB) for value in total]}
-        if machine is not None:
-            found["step_s"] = float(step_time(model, machine, changed, moved).seconds)
-        return found
-
-    chosen, moved = even_out(model, parallel, layout), even_layers(model, parallel, layout)
-    again = replace(parallel, recompute="full", recompute_layers=chosen)
-    return {
-        "evened_out": {"recompute_layers": list(chosen), **outcome(again, layout)},
-        "evened_layout": {"layout": str(moved), "flags": flags_of(moved), **outcome(parallel, moved)},
-    }
-
-
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     """Show what training costs, as tables."""
     sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
@@ -175,11 +129,6 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     yield Line(["\n", (f"{text}: " if text else "", "name"), counts])
     yield from _show_stages(found["stages"])
     yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
-    if line := found.get("line"):
-        yield Line(
-            f"the measured peaks are {line['base_gib']:.1f} GiB and {line['microbatch_gib']:.2f} GiB for each of "
-            f"{line['in_flight']} microbatches in flight, within {format_share(max(map(abs, line['errors'])))}"
-        )
     if step := found.get("step"):
         rates = f": {step['tokens_per_s']:,.0f} tokens/s, {step['tflops']:.0f} TFLOP/s per GPU, "
         rates += f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
@@ -201,25 +150,6 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
         yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
         if found["run"]:
             yield fact("run it: ", (found["run"], "try"))
-    if "evened_out" in found:
-        yield from _show_evened(found)
-
-
-def _show_evened(found: dict[str, Any]) -> Iterator[Block]:
-    """Show the recompute list and the layout that even out memory, beside what the worst device holds as it is."""
-    again, moved = found["evened_out"], found["evened_layout"]
-    now = max(row["total_gib"] for row in found["devices"])
-    yield f"\nto even out the devices, of which the worst holds {now:.1f} GiB"
-    layers = ",".join(map(str, again["recompute_layers"]))
-    for what, value, row in (("layers to recompute on each stage", layers, again), ("layout", moved["layout"], moved)):
-        then = max(row["total_gib"])
-        if then > now - 0.05:
-            yield Line(f"{what}: none found that lowers it", 2)
-            continue
-        step = f", a step of {format_number(row['step_s'])} s" if "step_s" in row else ""
-        yield Line(f"{what}: {value}  then the worst holds {then:.1f} GiB{step}", 2)
-        if "flags" in row:
-            yield Line(f"Megatron: {row['flags']}", 4)
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
@@ -242,22 +172,10 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
 def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
-    measured = "measured_gib" in devices[0]
-    yield heading(
-        f"\n{'device':>6} "
-        + " ".join(f"{name:>11}" for name in names)
-        + (f" {'measured':>11} {'error':>7}" if measured else "")
-        + "  GiB"
-    )
+    yield heading(f"\n{'device':>6} " + " ".join(f"{name:>11}" for name in names) + "  GiB")
     for row in devices[:MOST_ROWS]:
         line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
-        if measured:
-            error = "-" if row["error"] is None else format_change(row["error"])
-            line += f" {row['measured_gib']:>11.2f} {error:>7}"
         over = capacity is not None and row["total_gib"] > capacity
         yield Line([(line, "bad" if over else ""), (f"  over {capacity:g} GiB" if over else "", "fault")])
     worst = max(devices, key=lambda row: row["total_gib"])
     yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
-    if measured:
-        worst = max(devices, key=lambda row: row["measured_gib"])
-        yield f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB"

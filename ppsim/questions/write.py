@@ -128,16 +128,12 @@ def write_with(writers: Writers) -> Iterator[None]:
                 with long_work(f"writing {target}"):
                     save()
 
-    quiet_matplotlib()
+    # Matplotlib says where it keeps its fonts if a home folder is read-only; it works all the same.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with place_together():
         write(to_stdout=False)
         yield
         write(to_stdout=True)  # last, as it cannot be taken back
-
-
-def quiet_matplotlib() -> None:
-    """Keep matplotlib from saying where it keeps its fonts if a home folder is read-only; it works all the same."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 def tradeoff_writers(

@@ -7,8 +7,8 @@ import pytest
 from ppsim.engine.detailed.cluster import read as read_cluster
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import read
+from ppsim.questions.trained import Trained, TrainedOptions
 from ppsim.schedules import generate
-from ppsim.workload.model.transformer import memory_model, read_model
 
 HEAD = 'schema = "ppsim.profile/1"\n'
 
@@ -65,17 +65,17 @@ def test_a_cluster_of_impossible_size_is_refused(tmp_path, key, value):
 MODEL = {"hidden": "4096", "heads": "32", "layers": "32", "seq": "4096", "vocab": "32000"}
 
 
-@pytest.mark.parametrize("key", [*MODEL, "mbs", "tp", "dp", "gradient_bytes", "optimizer_bytes"])
+@pytest.mark.parametrize("key", [*MODEL, "ffn", "experts", "top_k", "mtp"])
 @pytest.mark.parametrize(
     "value", [str((1 << 31) - 1), str((1 << 63) - 1), str(1 << 63), "1000000000000000003", "9" * 5000]
 )
 def test_a_model_of_any_size_is_refused_or_fits_the_numbers(tmp_path, key, value):
     rows = MODEL | {key: value}
-    text = 'schema = "ppsim.model/1"\n' + "".join(f"{k} = {v}\n" for k, v in rows.items())
+    text = 'schema = "ppsim.model/2"\n' + "".join(f"{k} = {v}\n" for k, v in rows.items())
     (tmp_path / "x.toml").write_text(text)
     try:
-        model = read_model(str(tmp_path / "x.toml"))
-        held = memory_model(model, generate("1f1b", devices=2, microbatches=2))
+        model = Trained(str(tmp_path / "x.toml"), TrainedOptions())
+        held = model.memory(generate("1f1b", devices=2, microbatches=2), None)
     except InputError:
         return
     assert held.activations.min() >= 0

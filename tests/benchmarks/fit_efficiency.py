@@ -34,6 +34,7 @@ from ppsim.workload.plans.nearby import Columns
 from ppsim.workload.plans.published import anchors_of
 from ppsim.workload.plans.row_numbers import Row, Skipped
 from ppsim.workload.plans.rows import Setup, read_table, setup_of
+from tests.published import plain_row
 
 BY = "# Written by tests/benchmarks/fit_efficiency.py."
 NOISE = 0.06  # of a run that the model is right about
@@ -267,7 +268,7 @@ def describe(errors: Iterable[float]) -> str:
 
 def read_all(paths: Sequence[str]) -> list[Case]:
     """Read the cases of several tables."""
-    return read_cases(row for path in paths for row in read_table(path) if row.get("set") != "holdout")
+    return read_cases(plain_row(dict(row)) for path in paths for row in read_table(path) if row.get("set") != "holdout")
 
 
 def main() -> None:

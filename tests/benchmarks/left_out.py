@@ -290,7 +290,7 @@ def within_groups(cases: Sequence[Case], errors: Floats) -> Floats:
 
 def repeats(cases: Sequence[Case]) -> str:
     """Say how far runs of one setting are from each other, which no prediction from settings can know."""
-    each = [[float(row["derived_step_s"]) for row in case.rows if row.get("derived_step_s")] for case in cases]
+    each = [[float(row["step_s"]) for row in case.rows if row.get("release")] for case in cases]
     apart = [(max(steps) / min(steps) - 1) * 100 for steps in each if len(steps) > 1]
     return (
         f"What no prediction from these settings can know, newer releases among it: {len(apart)} settings have "

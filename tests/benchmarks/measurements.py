@@ -41,7 +41,16 @@ GRID_SEARCH = {
     (1024, 160): {"zb-v": 57.58, "zb-1p": 54.52, "v-half": 52.6, "1f1b": 49.81, "v-min": 48.02},
     (3072, 640): {"v-half": 60.34, "1f1b": 57.25, "zb-v": 56.89, "zb-1p": 56.55, "v-min": 55.51},
 }
-SAID = ("dispatch", "overlap_a2a", "cuda_graphs", "recompute", "recomputed_layers", "offload", "layout", "note")
+SAID = (
+    "dispatch",
+    "overlap_a2a",
+    "cuda_graphs",
+    "recompute",
+    "recompute_layers",
+    "sequence_parallel",
+    "offload",
+    "layout",
+)
 GIVEN = {
     "all that the row says": (),
     "sizes, parallel layout, software and release alone": SAID,

@@ -23,7 +23,7 @@ from ppsim.cli import group
 from tests.cli.option_fuzz import CODES, commands, inputs, words_of
 from tests.commands import answer
 
-LEFT_OUT = ("gallery", "completion")
+LEFT_OUT = ("completion",)
 SECONDS = 120
 # What stands for the words of hints that users replace, and for options that a hint names without a value.
 FILLED = {

@@ -28,7 +28,7 @@ from tests.commands import ROOT, invoke
 
 CPU_S, CPU_OF_LONG_S, WALL_S = 10, 60, 300
 ENDLESS = ("open", "serve")  # they answer until they are interrupted
-LONG = ("gallery", "jitter")  # two dozen figures; thousands of samples of each schedule
+LONG = ("jitter",)  # thousands of samples of each schedule
 SEARCHES = ("partition", "optimize")
 MEMORY_BYTES = 1 << 30
 SPACE_BYTES = 8 << 30
@@ -208,8 +208,6 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
 def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     """Draw a value by the parameter's type and name."""
     kind, name = param.type, param.name or ""
-    if name == "output" and isinstance(kind, click.Path):  # the gallery's folder
-        return draw.choice(["gallery"] if usual else ["gallery", "", "in.csv", "/proc"])
     if name in ("output", "record"):
         return draw.choice([f"out.{draw.choice(SUFFIXES[:8])}"] * 6 + [f"out.{draw.choice(SUFFIXES)}", *TARGETS])
     if name == "format":

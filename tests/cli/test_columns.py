@@ -20,7 +20,6 @@ from ppsim.engine.simple.columns import PLACES, Column, Shape, columns_of
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.questions import sweep as asked
-from ppsim.schedules import find
 
 ADDED = Column("busiest", "busiest device", "busiest\ndevice", "the work of one", "share", lambda metrics, _: 0.125)
 
@@ -56,9 +55,6 @@ def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path, monkeypatc
     assert "busiest device       " in shown("run", "-s", "1f1b", *shape)
     assert "the work of one" in shown("run", "-s", "1f1b", *shape)
     assert "busiest device 12.5%" in shown("run", "-s", "1f1b", *shape, "-q")
-    monkeypatch.setattr("ppsim.schedules.families", lambda: [find("1f1b")])
-    shown("gallery", *shape, "-o", str(tmp_path))
-    assert "busiest device 12.5%" in (tmp_path / "README.md").read_text()
     assert json.loads(shown("run", "-s", "1f1b", *shape, "--json"))["busiest"] == 0.125
     table = shown("compare", "gpipe", "1f1b", *shape)
     assert re.search(r"busiest *\n.*device *\n(.* 12\.5% *\n){2}", table)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ppsim.cli import OWN, group
-from ppsim.errors import PpsimError
 from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
 from tests.cli.option_fuzz import commands
@@ -314,14 +313,6 @@ def test_time_against_memory_is_a_page_of_named_points(command, tmp_path):
     assert [point["name"].split()[0] for point in page["points"]] == ["gpipe", "1f1b"]
 
 
-def test_gallery_never_overwrites_a_readme_of_others(tmp_path):
-    (tmp_path / "README.md").write_text("# Mine\n")
-    result = invoke("gallery", "-o", str(tmp_path))
-    assert isinstance(result.exception, PpsimError)
-    assert (tmp_path / "README.md").read_text() == "# Mine\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
-
-
 @pytest.mark.slow
 def test_a_closed_stdout_is_no_traceback():
     command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
@@ -410,7 +401,7 @@ def test_readme_commands_run(line, tmp_path, monkeypatch):
 
 def test_a_command_without_what_it_needs_says_so():
     needy = [names for names, command in commands() if any(param.required for param in command.params)]
-    assert ("gallery",) in needy
+    assert ("check",) in needy
     for names in needy:
         code, out, errors = answer(*names)
         assert (code, out) == (2, "")

@@ -46,7 +46,6 @@ COMMANDS = {
     "compare": ["compare", "1f1b", "gpipe", "--devices", "2", "--mb", "2", "-q", "-o", "c.svg"],
     "sweep": ["sweep", "1f1b", "--devices", "4", "--mb", "8,16", "-q", "-o", "s.svg"],
     "memory": ["memory", "-s", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", "m.html"],
-    "gallery": ["gallery", "-o", "."],
 }
 ENDED = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Ended by SIGTERM.", signal.SIGHUP: "Ended by SIGHUP."}
 CASES = [

@@ -39,11 +39,14 @@ def test_memory_prints_them_by_device(peaks):
     assert "fitted to the measured peaks: 43.6 GiB that each device always holds, 7.46 GiB an activation" in text
 
 
-def test_model_prints_predicted_beside_measured(peaks):
-    words = ["model", "llama2-7b", "--pp", "8", "--mb", "16", "--measured", peaks]
+def test_memory_of_a_model_stands_beside_measured_peaks(peaks):
+    """In bytes nothing is fitted: each device has its error."""
+    words = ["memory", "1f1b", "--devices", "8", "--mb", "16", "--model", "llama2-7b", "--measured", peaks]
     found = json.loads(say(*words, "--json").output)
-    assert [row["measured_gib"] for row in found["devices"]] == pytest.approx(PEAKS)
-    assert found["line"]["in_flight"] == [8, 7, 6, 5, 4, 3, 2, 1]
+    rows = found["measured"]["devices"]
+    assert [row["peak_gib"] * 2**30 for row in rows] == pytest.approx(found["peak"])
+    assert [row["error"] for row in rows] == pytest.approx([row["peak_gib"] / row["measured_gib"] - 1 for row in rows])
+    assert "base_gib" not in found["measured"]
     assert "measured, device 0 holds most, 104.3 GiB" in say(*words).output
 
 
@@ -56,10 +59,3 @@ def test_model_lists_the_library_and_explains_one():
     assert [row["layers"] for row in found["stages"]] == [16, 16]
     assert found["step"]["seconds"] > 0
     assert len(found["devices"]) == 2
-
-
-def test_model_finds_what_to_recompute_and_which_layout_evens_out_the_devices():
-    text = " ".join(say("model", "llama3-70b", "--tp", "4", "--pp", "4", "--mb", "16", "--even").output.split())
-    assert "layers to recompute on each stage: 16,11,6,0 then the worst holds 88.8 GiB" in text
-    assert "layout: Et*17|t*19|t*21|t*23L then the worst holds 1" in text
-    assert "--num-layers 80 --pipeline-model-parallel-layout 'Et*17|t*19|t*21|t*23L'" in text

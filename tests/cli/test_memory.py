@@ -21,7 +21,7 @@ from ppsim.workload.model.from_profile import profile_memory
 from tests import commands
 from tests.commands import invoke, with_options
 
-MODEL = """schema = "ppsim.model/1"
+MODEL = """schema = "ppsim.model/2"
 hidden = 1024
 heads = 16
 layers = 8
@@ -81,7 +81,7 @@ def test_json_is_one_object_that_fits_together(model):
     assert [held[device == d].max() for d in range(4)] == value["peak"]
     assert sum(amount[0] for amount in value["static"].values()) == held[device == 0][-1]
     assert value["over"] == value["nearest"] == []
-    assert value["peak_op"][0] == "0F4"
+    assert value["peak_op"][0] == "0I0"
 
 
 def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
@@ -178,8 +178,12 @@ def test_a_cap_in_activations_has_no_hint_about_bytes():
 
 
 def test_breakdown_has_a_row_per_device(model):
-    """Every part with bytes is a column."""
-    lines = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--breakdown").output.splitlines()
+    """Every part with bytes is a column; what ops of a model work with is none of what their forwards left."""
+    words = ("-s", "zb-1p", "--stages", "4", "--mb", "8", "--breakdown")
+    lines = memory(*words, "--model", model).output.splitlines()
+    names = lines[lines.index("at each device's peak") + 2].split()
+    assert names == ["weights", "gradients", "optimizer", "activations", "work"]
+    lines = memory(*words, "--profile", "gallery/profile-cpu.toml").output.splitlines()
     above, below, *table = lines[lines.index("at each device's peak") + 1 :]
     assert (above.split()[-1], below.split()[-1]) == ("receive", "buffers")
     assert "weight-gradient" in above
@@ -203,14 +207,19 @@ def test_a_cap_that_does_not_compare_is_refused(model, cap, bytes_known, message
     assert error.exit_code == 2
 
 
-def test_recomputation_takes_time_in_the_curve(tmp_path, model):
+def test_recomputation_takes_time_in_the_curve(model):
     """Full recomputation: fewer bytes, a longer iteration."""
-    args = ("-s", "1f1b", "--stages", "4", "--mb", "8", "--json", "--model")
-    path = tmp_path / "full.toml"
-    path.write_text(MODEL + 'recompute = "full"\n')
-    plain, full = (json.loads(memory(*args, name).output) for name in (model, str(path)))
+    args = ("-s", "1f1b", "--stages", "4", "--mb", "8", "--json", "--model", model)
+    plain, full = (json.loads(memory(*args, *more).output) for more in ((), ("--recomputes", "full")))
     assert (plain["makespan"], full["makespan"]) == (33, 44)
     assert max(full["peak"]) < max(plain["peak"])
+
+
+def test_backwards_that_recompute_take_no_r(model):
+    """R runs the forward again, and the backward would once more."""
+    error = refused("1f1b", "--devices", "4", "--mb", "8", "--recompute", "--model", model, "--recomputes", "full")
+    assert "has ops that recompute (R)" in str(error)
+    assert error.hint == "leave out --recomputes full"
 
 
 def test_bars_never_hide_a_peak():
@@ -283,7 +292,7 @@ def test_release_rules_are_the_two_that_references_use():
 
 
 def test_a_model_is_named_as_plan_names_it(tmp_path):
-    """A name of the library, a config.json with its sequences' length; how it is trained by options or in the file."""
+    """A name of the library, a config.json with its sequences' length; or a file; options say how it is trained."""
     words = ["memory", "1f1b", "--devices", "4", "--mb", "8"]
     found = json.loads(invoke(*words, "--model", "llama3-8b", "--tp", "2", "--dp", "8", "--json").stdout)
     cost = json.loads(invoke("model", "llama3-8b", "--pp", "4", "--mb", "8", "--tp", "2", "--dp", "8", "--json").stdout)
@@ -293,7 +302,9 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
     config.write_text(json.dumps(sizes | {"max_position_embeddings": 131072}))
     assert "not how long yours are" in str(invoke(*words, "--model", str(config)).exception)
     assert invoke(*words, "--model", str(config), "--seq", "512", "-q").exit_code == 0
-    again = invoke(*words, "--model", "gallery/model-7b.toml", "--tp", "2")
-    assert "says how it is trained, and --tp says it again" in str(again.exception)
+    whole, half = (
+        json.loads(invoke(*words, "--model", "gallery/model-7b.toml", "--tp", tp, "--json").stdout) for tp in "12"
+    )
+    assert half["static"]["weights"] == pytest.approx([held / 2 for held in whole["static"]["weights"]], rel=1e-6)
     assert "no model 'llama9' in the library" in str(invoke(*words, "--model", "llama9").exception)
     assert "--zero must be 0, 1, 2 or 3" in str(invoke(*words, "--model", "llama3-8b", "--zero", "7").exception)

@@ -89,17 +89,14 @@ def test_an_optimizer_is_answered_with_what_memory_counts(command):
     assert "Memory counts Adam's states" in " ".join(err.split())
 
 
-def test_the_bytes_of_another_optimizer_are_those_of_the_file(tmp_path):
+def test_moments_in_16_bits_take_a_third_less():
     """What the message on --optimizer says works."""
     held = []
-    for more in ("", "optimizer_bytes = 6\n"):
-        path = tmp_path / "model.toml"
-        path.write_text(
-            f'schema = "ppsim.model/1"\nhidden = 1024\nheads = 16\nlayers = 8\nseq = 1024\nvocab = 32000\n{more}'
-        )
-        found = json.loads(invoke("memory", "1f1b", *SHAPE, "--model", str(path), "--json").stdout)
-        held.append(found["static"]["optimizer"][1])
-    assert held[0] == 2 * held[1] > 0
+    for precision in ("fp32", "bf16"):
+        words = ("--moment-precision", precision, "--pp", "4", "--json")
+        found = json.loads(invoke("model", "llama3-8b", *words).stdout)
+        held.append(found["devices"][1]["optimizer_gib"])
+    assert held[0] == pytest.approx(1.5 * held[1])
 
 
 def test_how_memory_is_counted_is_said_where_it_is_printed():

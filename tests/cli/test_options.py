@@ -194,7 +194,6 @@ SAMPLES = {
     "rank_order": "--rank-order tp-pp-dp",
     "any_schedule": "--any",
     "measured": "--measured peaks.json",
-    "even": "--even",
     "gpus": "--gpus 16",
     "gbs": "--gbs 32",
     "tp": "--tp 4",
@@ -293,7 +292,6 @@ def record(tmp_path_factory) -> str:
 def test_no_command_is_left_out():
     without = {
         "completion",
-        "gallery",
         "list",
         "open",
         "profile",

@@ -207,7 +207,7 @@ def test_every_option_refuses_numbers_that_are_not_finite(number):
     options = numbers_of_commands()
     assert {("optimize", "--cap"), ("optimize", "--time-limit"), ("run", "--comm"), ("plan", "--offload")} <= {*options}
     for command, option in options[::EVERY]:
-        words = {"diff": ["x", "y"], "gallery": ["-o", "x"]}.get(command, ["x"] if command in FILED else [])
+        words = ["x", "y"] if command == "diff" else ["x"] if command in FILED else []
         value = f"{number}:1" if option == "--window" else number
         code, out, err = answer(command, *words, option, value)
         assert (code, out) == (2, ""), (command, option, err)

@@ -84,15 +84,20 @@ def read_figures(path: str) -> tuple[FigureEntry, ...]:
 
 def draw_entry(entry: FigureEntry, folder: Path) -> None:
     """Run the command of a figure, with its file in ``folder``; raises what the command raises."""
-    from ppsim.cli import group
-
     target = str(folder / entry.file)
     if entry.file.endswith(TERMINAL):
         return _draw_terminal(entry, target)
     name, *rest = entry.words
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        group.main([name, "-o", target, *rest], prog_name="ppsim", standalone_mode=False)
+    run_quietly([name, "-o", target, *rest])
     return None
+
+
+def run_quietly(words: list[str]) -> None:
+    """Run a command for the files that it writes; raises what the command raises."""
+    from ppsim.cli import group
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        group.main(words, prog_name="ppsim", standalone_mode=False)
 
 
 def _draw_terminal(entry: FigureEntry, target: str) -> None:

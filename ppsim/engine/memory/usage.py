@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from ppsim.base.units import binary_unit
 from ppsim.core.curve import Curve
-from ppsim.core.ops import ALL, BACKWARDS, PART, REST, TIMED, Kind, mask
+from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
 Amounts = NDArray[np.int64]
 BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
 SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
 ROUNDING = 1e-12  # of the makespan
 NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
@@ -36,18 +37,13 @@ class MemoryModel:
     activations: Amounts  # what a forward leaves for a microbatch
     kept: Amounts  # the part of it that I cannot free, held until W
     stash: Amounts  # gradients that I leaves for W
-    work_b: Amounts  # held only while B runs, such as a recomputed layer
+    work_b: Amounts  # held only while B runs, such as the layer at work
     work_i: Amounts  # the same for I
-    gathered: Amounts  # weights gathered while any op of the stage runs (ZeRO-3)
     message: Amounts  # size of what a stage sends to the next, and of the gradient that comes back
-    output: Amounts  # the output tensor, where it leaves the device and ``activations`` does not include it
     stored: Amounts  # the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input
     # always held, by name, such as weights, gradients and optimizer. A device holds it for each of its stages, in a
     # bidirectional placement for the stages of both replicas
     static: Mapping[str, Amounts] = field(default_factory=dict)
-    # whether an output that was sent stays until its backward, or is freed once it is sent, as it always is where no
-    # backward follows
-    keep_outputs: bool = False
     encoder: int = 0  # what an encoder's forward leaves for its backward, on the device that runs both
     # held on each device beside its stages', by name; shape (devices,)
     on_device: Mapping[str, Amounts] = field(default_factory=dict)
@@ -72,7 +68,7 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
     """
     one, none = np.ones(schedule.n_stages, np.int64), np.zeros(schedule.n_stages, np.int64)
     kept = one if release == Kind.W else none
-    return MemoryModel(one, kept, none, none, none, none, none, none, stored=none, unit=ACTIVATIONS)
+    return MemoryModel(one, kept, none, none, none, none, stored=none, unit=ACTIVATIONS)
 
 
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
@@ -80,7 +76,7 @@ def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
 
     All but what is always held grows with the length of the sequence.
     """
-    parts = ("activations", "kept", "stash", "work_b", "work_i", "message", "output", "stored")
+    parts = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     return replace(model, **{name: -(-getattr(model, name) // slices) for name in parts})
 
 
@@ -288,35 +284,13 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
         yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)
     if model.work_b.any() or model.work_i.any():
         work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
-        yield "recomputed", work, -work
+        yield "work", work, -work
     if model.encoder:
         trained = bool((kind == Kind.EB).any())
         held = np.where(kind == Kind.EF, model.encoder, 0)
         yield "encoder", held, -np.where(kind == (Kind.EB if trained else Kind.EF), model.encoder, 0)
-    if model.gathered.any():
-        # A pair on one stage gathers its weights once.
-        again = ~schedule.leads & (stage == stage[schedule.pair])
-        gathered = np.where(again, 0, model.gathered[stage])
-        yield "gathered weights", gathered, -gathered
-    if model.output.any():
-        yield "output tensors", *_outputs(schedule, model)
     if model.message.any():
         yield "receive buffers", *_consumed(schedule, model)
-
-
-def _outputs(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
-    """Changes by outputs that leave the device; one that stays is part of the next stage's activation."""
-    sent = schedule.dependency[schedule.crosses & (schedule.kind == Kind.F)]
-    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
-    begin[sent] = model.output[schedule.stage[sent]]
-    if schedule.only_forwards or not model.keep_outputs:
-        return begin, -begin
-    cell = schedule.stage.astype(np.int64) * schedule.n_microbatches + schedule.microbatch
-    held = np.zeros(schedule.n_stages * schedule.n_microbatches, np.int64)
-    held[cell[sent]] = begin[sent]
-    back = mask(BACKWARDS)[schedule.kind]
-    end[back] = -held[cell[back]]
-    return begin, end
 
 
 def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:

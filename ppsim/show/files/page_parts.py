@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from importlib.resources import files
-from itertools import count, pairwise
+from itertools import count
 from string import Template
 from typing import Any
 
@@ -22,7 +20,6 @@ from ppsim.show.drawing.palette import family_look
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
 PLAIN = 64  # values up to which a column stays a list
-MOST_STEPS, LEAST_USED = 255, 32  # steps that a table of numbers has, and how often one must occur
 
 
 def read_part(name: str) -> str:
@@ -36,17 +33,11 @@ def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {name: {"colour": colour, "shape": shape} for name, (colour, shape) in zip(families, looks, strict=False)}
 
 
-def read_style(*names: str) -> str:
-    """Read styles without comments and spaces that say nothing."""
-    style = re.sub(r"/\*.*?\*/", "", "".join(map(read_part, names)), flags=re.DOTALL)
-    return re.sub(r"\s*([{},;])\s*|(?<=:)\s+", r"\1", style).replace("}", "}\n")
-
-
 def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str) -> bytes:
     """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
     page = Template(read_part("page.html")).substitute(
         title=html.escape(title),
-        style=read_style("theme.css", f"{part}.css") + style,
+        style=join_parts(("theme.css", f"{part}.css")) + style,
         body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
         data=embed_json(data).decode(),
         script=script,
@@ -54,44 +45,9 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     return page.encode()
 
 
-@cache
-def read_script(name: str) -> str:
-    """Read a script without what a page need not carry: comments, indentation, spaces beside signs."""
-    text, parts, at = read_part(name), [], 0
-    while found := _KEPT.search(text, at):
-        parts.append(_squeeze(text[at : found.start()]))
-        at = _end_of_template(text, found.end()) if found[0] == "`" else found.end()
-        parts.append("" if found[0].startswith(("//", "/*")) else text[found.start() : at])
-    lines = "".join((*parts, _squeeze(text[at:]))).split("\n")
-    return "\n".join(filter(None, map(str.strip, lines)))
-
-
-# What has spaces of its own: comments, strings, regular expressions (where no value is before them) and templates.
-_KEPT = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|(?<=[(,=:&|?!])\s*/(?![/*])(?:[^/\\\n[]|\\.|\[(?:[^\]\\]|\\.)*\])+/|`""",
-    re.DOTALL,
-)
-
-
-def _squeeze(code: str) -> str:
-    """Leave out spaces beside signs, and line ends after those that end no statement."""
-    code = re.sub(r" *([{}()\[\];,<>=*%&|?:!]) *", r"\1", code)
-    code = re.sub(r" ([-+/]) (?![-+/])", r"\1", code)
-    return re.sub(r"([{(\[,;=&|?:])\s*\n\s*", r"\1", code)
-
-
-def _end_of_template(text: str, at: int) -> int:
-    """Find the end of a template whose inside begins at a place, with what it nests."""
-    depth = 0
-    while text[at] != "`" or depth:
-        if text.startswith("${", at):
-            depth, at = depth + 1, at + 1
-        elif text[at] in "{}" and depth:
-            depth += 1 if text[at] == "{" else -1
-        elif text[at] == "`":
-            at = _end_of_template(text, at + 1) - 1
-        at += 1
-    return at + 1
+def join_parts(names: Iterable[str]) -> str:
+    """Join the scripts, or the styles, of a page."""
+    return "\n".join(map(read_part, names))
 
 
 def compress_script(script: str) -> str:
@@ -116,12 +72,11 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
     return dump_json(dict(data)).replace(b"<", b"\\u003c")
 
 
-def compress_columns(sums: bool) -> tuple[Pack, Callable[[], dict[str, Any]]]:
+def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
     """Return how a file's columns are packed, and what at last makes the table of numbers that they share.
 
     Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones
-    (starts, ends, messages and curves share most). The table has ``sums`` as codes if the page's scripts can read them,
-    and the rest as differences of their bits; nothing is rounded.
+    (starts, ends, messages and curves share most). The table has differences of their bits; nothing is rounded.
     """
     numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
 
@@ -134,42 +89,13 @@ def compress_columns(sums: bool) -> tuple[Pack, Callable[[], dict[str, Any]]]:
         return numbers[-1][0]
 
     def share() -> dict[str, Any]:
-        columns = [values for _, values in numbers]
-        table = np.unique(np.concatenate([np.empty(0), *columns]))
+        table = np.unique(np.concatenate([np.empty(0), *(values for _, values in numbers)]))
         for packed, values in numbers:
             packed["gzip"] = _gzip_differences(np.searchsorted(table, values))
-        codes, steps = _sums(table, columns if sums else [])
-        bits = table[codes == 0].astype("<f8").view("<u8")
-        rest = {"type": "float64", "gzip": pack_bytes(np.diff(bits, prepend=np.uint64(0)).tobytes())}
-        return rest | ({"codes": {"type": "code", "gzip": _gzip_planes(codes)}, "steps": steps} if len(steps) else {})
+        bits = table.astype("<f8").view("<u8")
+        return {"type": "float64", "gzip": pack_bytes(np.diff(bits, prepend=np.uint64(0)).tobytes())}
 
     return pack, share
-
-
-def _sums(table: NDArray[Any], columns: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Say which numbers of a sorted table are exactly an earlier one and a step: ends are, of starts and costs.
-
-    Returns:
-        Of each number 0, or how far back the earlier one is times 256, and the place of the step from 1 on; the steps.
-    """
-    pairs = [np.stack(pair, axis=1) for pair in pairwise(columns) if len(pair[0]) == len(pair[1])]
-    both = np.concatenate([np.empty((0, 2)), *pairs])
-    both = both[both[:, 0] < both[:, 1]]
-    start, end = both[np.argsort(both[:, 1], kind="stable")].T  # differences of small numbers are the more exact
-    rough = (end - start).astype(np.float32)
-    _, first, which, count = np.unique(rough, return_index=True, return_inverse=True, return_counts=True)
-    common = np.argsort(-count, kind="stable")[: min(MOST_STEPS, np.count_nonzero(count >= LEAST_USED))]
-    steps, step = (end - start)[first[common]], np.full(len(count), -1)
-    step[common] = np.arange(len(common))
-    to, back = np.searchsorted(table, end), np.searchsorted(table, end) - np.searchsorted(table, start)
-    exact = (step[which] >= 0) & (back < 1 << 22)
-    exact[exact] &= (start + steps[step[which]])[exact] == end[exact]
-    to, code = to[exact], (back * 256 + step[which] + 1)[exact]
-    order = np.lexsort((code, code % 256, to))  # of several, the commonest step
-    place, of = np.unique(to[order], return_index=True)
-    codes = np.zeros(len(table), np.int32)
-    codes[place] = code[order][of]
-    return codes, steps
 
 
 def encode_column(values: NDArray[Any]) -> Packed:
@@ -181,11 +107,7 @@ def encode_column(values: NDArray[Any]) -> Packed:
 
 
 def _gzip_differences(values: NDArray[Any]) -> str:
-    """Pack the differences between neighbours, small ones of either sign as small numbers."""
+    """Pack the differences between neighbours, small ones of either sign as small numbers, the lowest bytes first."""
     steps = np.diff(values.astype("<i4"), prepend=np.int32(0))
-    return _gzip_planes((steps << 1) ^ (steps >> 31))
-
-
-def _gzip_planes(codes: NDArray[Any]) -> str:
-    """Pack int32 with the lowest bytes of all first."""
+    codes = (steps << 1) ^ (steps >> 31)
     return pack_bytes(codes.astype("<i4").view("u1").reshape(-1, 4).T.tobytes())

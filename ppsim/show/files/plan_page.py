@@ -8,7 +8,7 @@ from typing import Any
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
 from ppsim.show.drawing.palette import DEFAULT, GROUP_COLOURS, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
-from ppsim.show.files.page_parts import fill_page, looks_of, pack_bytes, read_script
+from ppsim.show.files.page_parts import fill_page, join_parts, looks_of, pack_bytes
 
 
 def plan_page(
@@ -45,9 +45,7 @@ def plan_page(
         "plans": pack_bytes(dump_json(dict(columns))),
         **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs", "sent")},
     }
-    return fill_page(
-        title, "plan", data, "\n".join(map(read_script, ("numbers.js", "points.js", "plan_run.js", "plan.js")))
-    )
+    return fill_page(title, "plan", data, join_parts(("numbers.js", "points.js", "plan_run.js", "plan.js")))
 
 
 def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from ppsim.base.numbers import align_decimals, format_number
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import HEAT, HEAT_DARK
 from ppsim.show.files.document import require_suffix
-from ppsim.show.files.page_parts import fill_page, looks_of, read_script
+from ppsim.show.files.page_parts import fill_page, join_parts, looks_of
 from ppsim.show.files.writers import figure, html
 
 
@@ -93,7 +93,7 @@ def front_page(
         "heat": _heat(heat) if heat else None,
     }
     title = f"{time[:1].upper()}{time[1:]} against {memory}"
-    return fill_page(title, "front", data, "\n".join(map(read_script, ("numbers.js", "points.js", "front.js"))))
+    return fill_page(title, "front", data, join_parts(("numbers.js", "points.js", "front.js")))
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.units import format_size
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
-from ppsim.engine.memory.usage import MemoryModel
+from ppsim.engine.memory.usage import MOST_BYTES, MemoryModel
+from ppsim.errors import InputError
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.layout.layout import Layout
@@ -165,13 +167,17 @@ def memory_model(
         layout: what each stage holds; as trainers divide layers without it.
 
     Raises:
-        InputError: the layout does not fit.
+        InputError: the layout does not fit, or a stage takes more than numbers hold.
     """
     stages, replicas = stage_memory(model, parallel, layout), len(devices)
 
     def whole(amount: Bytes) -> NDArray[np.int64]:
         return np.ceil(amount).astype(np.int64)
 
+    most = sum(getattr(stages, name) for name in PARTS).max()
+    if most > MOST_BYTES:
+        large = f"a stage of {model.name or 'the model'} takes more than {format_size(MOST_BYTES)}"
+        raise InputError(large, "more --tp or --devices, or the sizes of a model that one can train")
     states = (stages.weights, 3), (stages.gradients, 2), (stages.optimizer, 1)
     static = {
         name: whole(amount / (replicas if parallel.zero >= least else 1))
@@ -184,9 +190,7 @@ def memory_model(
         stash=none,
         work_b=whole(stages.work),
         work_i=whole(stages.work),
-        gathered=none,
         message=none,
-        output=none,
         stored=np.minimum(whole(stages.activations), int(message_bytes(model, parallel))),
         static=static,
     )

@@ -133,11 +133,6 @@ def nearest_layout(text: str, devices: int, stages: int) -> str:
     return "" if max(len(content), stages) > MOST_STAGES else _suggest(_restack(content, stages), devices, {})
 
 
-def keeps_rules(content: Content, devices: int) -> bool:
-    """Return whether the content of stages is a layout for that number of devices."""
-    return all(rule.holds(content, devices) for rule in RULES)
-
-
 def _count(content: Content, letter: str) -> int:
     return sum(stage.count(letter) for stage in content)
 
@@ -162,8 +157,9 @@ def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
         for rule in RULES:
             if not rule.holds(content, devices):
                 content = rule.repair(content, devices)
-    fits = keeps_rules(content, devices) and all(_count(content, letter) == count for letter, count in counts.items())
-    return f"'{format_content(content)}'" if fits else ""
+    sound = all(rule.holds(content, devices) for rule in RULES)
+    counted = all(_count(content, letter) == count for letter, count in counts.items())
+    return f"'{format_content(content)}'" if sound and counted else ""
 
 
 def _set_count(content: Content, letter: str, wanted: int) -> Content:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ppsim.base.toml import Refused
+from ppsim.base.units import format_size
 from ppsim.core.schedule import Schedule
-from ppsim.engine.memory.usage import MemoryModel
+from ppsim.engine.memory.usage import MOST_BYTES, Amounts, MemoryModel
 from ppsim.errors import InputError
-from ppsim.inputs.profile.profile import Activation, Profile, StageSize
-from ppsim.workload.model.transformer import BYTES_OF, Transformer, add_ends, find_ends, layer_parameters, states
+from ppsim.inputs.profile.profile import ITEM_BYTES, Activation, Profile, StageSize, Workload
+from ppsim.workload.model.model import Layer, Model, embedding_parameters, head_parameters, layer_parameters
 
 
 def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] | None = None) -> MemoryModel:
@@ -33,34 +35,21 @@ def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] 
         raise InputError("the profile has no activation bytes of layers", "describe the model instead: --model FILE")
     n = schedule.n_stages
     share = np.full(n, measured.layers * schedule.n_devices / n)
+    ends = {"embedding": [0], "head": [n - 1]}
     if content is not None:
         share = np.array([stage.count("t") + stage.count("m") for stage in content], np.float64)
+        letters = {"embedding": "E", "head": "L"}
+        ends = {part: [s for s, held in enumerate(content) if letter in held] for part, letter in letters.items()}
     at = sorted(rows)
     held = np.array([_bytes_held(rows[layers]) for layers in at], np.float64)
     inside = [np.interp(share, at, column) for column in held.T]
     scale = share / np.maximum(np.clip(share, at[0], at[-1]), 1e-9)
     held_by_stage = np.rint(np.array(inside) * scale).astype(np.int64).T
-    for part, stages in zip(("embedding", "head"), find_ends(n, content), strict=True):
-        for row in profile.activation:
-            if row.part == part:
-                held_by_stage[stages] += np.array(_bytes_held(row))
+    for row in profile.activation:
+        if row.part in ends:
+            held_by_stage[ends[row.part]] += np.array(_bytes_held(row))
     activations, kept, stash = held_by_stage.T.copy()
     kept[0], stash[0] = activations[0], 0
-    try:
-        model = Transformer(
-            hidden=measured.hidden,
-            heads=measured.heads,
-            layers=measured.layers,
-            seq=measured.sequence,
-            vocab=measured.vocab,
-            mbs=measured.microbatch_size,
-            dtype=measured.dtype,
-            gradient_bytes=BYTES_OF[measured.dtype],
-        )
-    except Refused as error:
-        raise InputError(f"the profile's model: {error}", "measure again with ppsim calibrate") from error
-    count = np.rint(share * layer_parameters(model)).astype(np.int64)
-    add_ends(count, model, content)
     message = np.full(n, measured.message_bytes)
     message[-1] = 0
     none = np.zeros(n, np.int64)
@@ -73,10 +62,32 @@ def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] 
         work_b=none,
         work_i=none,
         message=message,
-        output=none,
         stored=stored,
-        **states(model, count),
+        static=_states(measured, share, ends),
     )
+
+
+def _states(measured: Workload, layers: NDArray[np.float64], ends: dict[str, list[int]]) -> dict[str, Amounts]:
+    """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape (stages,).
+
+    The layers are those of GPT: biases, an MLP of four times the width, a table of positions.
+    """
+    sizes = measured.hidden, measured.heads, measured.layers, measured.sequence, measured.vocab
+    try:
+        model = Model(*sizes, learned_positions=True, biases=True)
+    except Refused as error:
+        raise InputError(f"the profile's model: {error}", "measure again with ppsim calibrate") from error
+    count = layers * layer_parameters(model, Layer())
+    if measured.vocab:
+        count[ends["embedding"]] += embedding_parameters(model)
+        count[ends["head"]] += head_parameters(model)
+    item = ITEM_BYTES[measured.dtype]
+    adam = 12 if item == 2 else 2 * item  # with a copy of narrow weights in 32 bits
+    if count.max() * (2 * item + adam) > MOST_BYTES:
+        large = f"a stage of the profile's model takes more than {format_size(MOST_BYTES)}"
+        raise InputError(large, "measure again with ppsim calibrate")
+    whole = np.rint(count).astype(np.int64)
+    return {"weights": whole * item, "gradients": whole * item, "optimizer": whole * adam}
 
 
 def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
@@ -100,9 +111,7 @@ def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
         stash,
         work_b=none,
         work_i=none,
-        gathered=none,
         message=message,
-        output=none,
         stored=np.minimum(activations, np.append(0, message[:-1])),
         static={
             "weights": weights,

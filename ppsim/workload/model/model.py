@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ppsim.base import toml
-from ppsim.base.source import name_of, read_text
 from ppsim.base.text import guess_of, quote
 from ppsim.base.toml import Refused, within
 from ppsim.errors import InputError
-from ppsim.workload.model.hugging_face import CONFIG, LARGEST_CONFIG, read_config
+from ppsim.workload.model.hugging_face import CONFIG, read_config
 
 SCHEMA = "ppsim.model/2"
-SCHEMA_OF_SIZES = "ppsim.model/1"  # the sizes and training settings that `ppsim memory --model` reads
 EXAMPLE = "hidden = 4096, heads = 32, layers = 32, seq = 4096 and vocab = 32000"
 LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
@@ -487,27 +485,5 @@ def _read(spec: str, any_length: bool) -> Model:
             "the config.json of its page on Hugging Face (--model config.json --seq LENGTH), a .toml file, or one of "
             f"{', '.join(known)}",
         )
-    text = read_text(spec, f'a file with schema = "{SCHEMA}", {EXAMPLE}', largest=LARGEST_CONFIG)
-    if f'"{SCHEMA_OF_SIZES}"' in text:
-        return _from_sizes(spec)
     model = toml.read(spec, Model, SCHEMA, EXAMPLE)
     return model if model.name else replace(model, name=Path(spec).stem)
-
-
-def _from_sizes(path: str) -> Model:
-    """Take the sizes of a description that `ppsim memory --model` reads; its training settings are not a model's."""
-    from ppsim.workload.model.transformer import read_model as read_sizes
-
-    sizes = read_sizes(path)
-    layers = sum(sizes.layers) if isinstance(sizes.layers, tuple) else sizes.layers
-    return Model(
-        sizes.hidden,
-        sizes.heads,
-        layers,
-        sizes.seq,
-        sizes.vocab,
-        name=Path(path).stem,
-        learned_positions=bool(sizes.vocab),
-        biases=True,
-        source=name_of(path),
-    )

@@ -16,7 +16,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of, terms_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
-from ppsim.workload.plans.rows import NONE, Own, Setup, measured_peak, measured_step, read_table, setup_of
+from ppsim.workload.plans.rows import NONE, Own, Setup, measured_step, read_table, setup_of
 
 GIB = 2.0**30
 REASON = 300  # letters of why a row is left out
@@ -130,7 +130,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
         queues = queues_of(parallel, costs) if parallel.pp > 1 else None
         peaks = device_memory(setup.model, parallel, setup.layout, schedule=queues).total / GIB
         result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
-        if held := measured_peak(row):
+        if held := number_of(row, "memory_alloc_GiB"):
             result["measured_peak_gib"] = held
         if reserved := number_of(row, "memory_GiB"):
             result["measured_reserved_gib"] = reserved

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ppsim.base import tables
 from ppsim.base.source import read_text
+from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
 from ppsim.schedules import find
@@ -20,10 +23,10 @@ from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.fitting import fitting
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
 from ppsim.workload.plans.software import Software
-from ppsim.workload.plans.stated import parallel_of, stated, unread, version_of
+from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread, version_of
 
 LARGEST = 64 << 20
-NESTED = ("architecture", "layout", "peak_by_rank_MB")  # of a row; only JSON can hold them
+NESTED = ("architecture", "layout", "recompute_layers")  # of a row; only JSON can hold them
 # The first that a row's GPU contains is its cluster.
 CLUSTERS = (
     ("gb300", "gb300-nvl72"),
@@ -47,31 +50,16 @@ CLUSTERS = (
     ("4090", "rtx-4090"),
     ("v100", "dgx-v100"),
 )
-# What rows call a schedule, where the registry has no such spelling.
-SCHEDULES = {
-    "1f1b-i": "interleaved",
-    "interleaved 1f1b": "interleaved",
-    "interleaved where pp > 1": "interleaved",
-    "1f1b-interleaved": "interleaved",
-    "1f1b-interleave": "interleaved",
-    "zb1p": "zb-1p",
-    "zero bubble": "zb-1p",
-    "zero-bubble": "zb-1p",
-    "zero-bubble-heuristic": "zb-1p",
-    "zbv": "zb-v",
-    "zbv-formatted": "zb-v",
-}
-OTHER_NAMES = {
-    "gpt175b": "gpt3-175b",
-    "grok1314b": "grok-1",
-    "megatronturingnlg530b": "turing-530b",
-    "mtnlg530b": "turing-530b",
-    "deepseekr1": "deepseek-v3",
-    "llama3.370b": "llama3-70b",
-    "kimik21t": "kimi-k2",
-    "llama4maverick400b": "llama4-maverick",
-    "llama4400be128": "llama4-maverick",
-}
+SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}  # what rows call a schedule beside its name
+SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
+SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
+# All keys that are read, and those that describe a row.
+NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "dp", "fsdp", "vp", "mbs", "gbs", "microbatches", "seq", "layers", "mtp")
+MEASURED = ("step_s", "step_ms", "tokens_per_s_per_gpu", "tokens_per_s", "tokens_per_s_total", "model_tflops_per_gpu")
+RUN = ("model", "architecture", "gpu", "cluster", "software", "framework", "release", "schedule", "layout")
+NOTES = ("id", "source", "note", "group", "set", "tier")
+FURTHER = ("recompute_layers", "offload", "adapters", "memory_alloc_GiB", "memory_GiB")
+KEYS = frozenset((*RUN, *NUMBERS, *TECHNIQUES, *FURTHER, *MEASURED, *NOTES))
 USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
 
 
@@ -153,6 +141,17 @@ def read_table(path: str) -> list[Row]:
     return rows
 
 
+def unknown_keys(rows: Iterable[Row]) -> list[str]:
+    """Name the keys of a table that are not read, each with the key that it may stand for."""
+    found: dict[str, Collection[str]] = {}
+    for row in (row for row in rows if isinstance(row, dict)):
+        found |= dict.fromkeys(row.keys() - KEYS, KEYS)
+        if isinstance(shape := row.get("architecture"), dict):
+            found |= dict.fromkeys((f"architecture.{key}" for key in shape if key not in (SIZES | SHORT)), SIZES)
+    near = {key: get_close_matches(key.rpartition(".")[2][:40].lower(), found[key], 1, cutoff=0.8) for key in found}
+    return [shorten(key, 40) + (f" ({near[key][0]}?)" if near[key] else "") for key in sorted(found)]
+
+
 def setup_of(row: Row, own: Own = NONE) -> Setup:
     """Turn a row into a model, a machine and a layout.
 
@@ -183,7 +182,7 @@ def setup_of(row: Row, own: Own = NONE) -> Setup:
     choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
     chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
-    if again := _recomputed(row, layout):
+    if again := _recomputed(row):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
     measured, software = measured_step(row, model, choices[0]), version_of(row).software
     if saving := _saving(row, fixed, software):
@@ -213,55 +212,50 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
 
 
 def _model(row: Row, own: Own) -> Model:
-    shape = row.get("architecture") or {}
-    if not isinstance(shape, dict):
-        shape = {}
-    seq = count_of(row, "seq", 0)
-    name = str(row.get("model") or "").strip()
+    """Return the model that a row names, or describes by the sizes of its ``architecture``."""
+    name, shape = str(row.get("model") or "").strip(), row.get("architecture")
     if own.model and (name.lower() in own.names or not (name or shape)):
         model = own.model
-    elif known := _known_name(name):
+    elif known := _library_name(name):
         model = read_model(known)
-    elif shape.get("moe") or not {"layers", "hidden", "heads"} <= shape.keys():
-        raise Skipped(f"no model {name!r} in the library, and the row does not describe it; --model FILE gives yours")
     else:
-        gated = bool(shape.get("kv"))
-        model = Model(
-            hidden=count_of(shape, "hidden", 0),
-            heads=count_of(shape, "heads", 0),
-            layers=count_of(shape, "layers", 0),
-            seq=seq or 2048,
-            vocab=count_of(shape, "vocab", 51200),
-            name=name,
-            ffn=count_of(shape, "ffn", 0),
-            kv_heads=count_of(shape, "kv", 0),
-            gated=gated,
-            tied=not gated,
-            learned_positions=not gated,
-            biases=not gated,
-        )
-    found = re.search(r"(\d+) layers", name)
-    layers = count_of(row, "layers", int(found[1]) if found else model.layers)
+        model = _described(name, shape)
+    layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
     if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
-    if "w/o MTP" in name:
-        changes["mtp"] = 0
-    return replace(model, seq=seq or model.seq, **changes)
+    if row.get("mtp") is not None:
+        changes["mtp"] = count_of(row, "mtp", 0)
+    return replace(model, seq=count_of(row, "seq", model.seq), **changes)
 
 
-def _known_name(name: str) -> str:
-    """Return the library's name of a model, or an empty one."""
-    plain = re.sub(r"\(.*?\)|proxy.*|, *\d+ layers.*", "", name.lower())
-    plain = re.sub(r"[^a-z0-9.]", "", plain).replace("llama3.1", "llama3").replace("meta", "")
-    if plain == "gpt":
-        return ""
-    by_plain = {re.sub(r"[^a-z0-9.]", "", known): known for known in library()} | OTHER_NAMES
-    if plain in by_plain:
-        return by_plain[plain]
-    if plain.startswith("gpt") and "megatron" + plain[3:] in by_plain:
-        return by_plain["megatron" + plain[3:]]
-    return ""
+def _library_name(name: str) -> str:
+    """Return the library's name of a model, however it is written, or an empty one."""
+    by_plain = {re.sub(r"[^a-z0-9.]", "", known): known for known in library()}
+    return by_plain.get(re.sub(r"[^a-z0-9.]", "", name.lower()), "")
+
+
+def _described(name: str, shape: Any) -> Model:
+    """Return the model of an ``architecture``, whose keys are those of a model's file.
+
+    Without ``kv_heads`` it is a GPT, with biases and a table of positions.
+    """
+    if not isinstance(shape, dict) or not {"layers", "hidden", "heads"} <= shape.keys():
+        raise Skipped(f"no model {name!r} in the library, and the row does not describe it; --model FILE gives yours")
+    shape = {SHORT.get(key, key): value for key, value in shape.items()}
+    gpt = "kv_heads" not in shape
+    usual = {"gated": not gpt, "tied": gpt, "learned_positions": gpt, "biases": gpt}
+    sizes: dict[str, Any] = {"seq": 2048, "vocab": 51200}
+    for key, value in (usual | shape).items():
+        if SIZES.get(key) == "bool":
+            if not isinstance(value, bool):
+                raise Skipped(f"{key} {shorten(repr(value))} of the architecture is neither true nor false")
+            sizes[key] = value
+        elif key in SIZES:
+            sizes[key] = count_of(shape, key, sizes.get(key, 0))
+    if sizes.get("experts") and not sizes.get("expert_ffn"):
+        raise Skipped(f"no model {name!r} in the library, and its architecture does not say expert_ffn")
+    return Model(**sizes, name=name)
 
 
 def _machine(row: Row, own: Own) -> Machine:
@@ -292,7 +286,7 @@ def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[st
 def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tuple[tuple[Parallel, ...], str]:
     """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
     schedule = _schedule(row) if fixed.pp > 1 else ""
-    gbs, mbs = count_of(row, "gbs", 0) or fixed.dp * count_of(row, "local_batch", 0), count_of(row, "mbs", 0)
+    gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
     if not gbs:
         mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
@@ -316,14 +310,10 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
 
 def _schedule(row: Row) -> str:
     """Return the registry's name of a row's schedule."""
-    text = str(row.get("schedule") or "none").lower().split(",")[0].split("(")[0].strip()
+    text = str(row.get("schedule") or "none").strip().lower()
     try:
-        return find("1f1b" if text == "none" else SCHEDULES.get(text, text)).name
+        return find(SCHEDULES.get(text, text)).name
     except InputError as error:
-        if "interleaved" in text or "vpp" in text:
-            return "interleaved"
-        if text.startswith("1f1b "):
-            return "1f1b"
         raise Skipped(f"no schedule {row.get('schedule')!r}") from error
 
 
@@ -356,24 +346,17 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     return found if found.n_stages == parallel.stages else None
 
 
-def _recomputed(row: Row, layout: Layout | None) -> int | tuple[int, ...] | None:
-    """Read which layers recompute: so many of each stage, or those of some numbers."""
-    text = str(row.get("recompute") or "")
-    if found := re.search(r"(\d+) layers? per virtual stage", text):
-        return int(found[1])
-    if text.startswith("ids") and layout is not None:
-        chosen = {int(number) for number in re.findall(r"\d{1,6}", text)}
-        first = [sum(layout.layers[:stage]) for stage in range(layout.n_stages)]
-        return tuple(
-            sum(start <= number < start + count for number in chosen)
-            for start, count in zip(first, layout.layers, strict=True)
-        )
-    return None
+def _recomputed(row: Row) -> int | tuple[int, ...] | None:
+    """Read how many layers recompute: so many of each stage, or a number for each."""
+    value = row.get("recompute_layers")
+    if not isinstance(value, list):
+        return count_of(row, "recompute_layers", 0) or None
+    return tuple(count_of({"recompute_layers": each}, "recompute_layers", 0) for each in value)
 
 
 def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
     """Return the seconds of a step as a row states them, or as its throughput does; None where it states neither."""
-    for key, scale in (("step_s", 1.0), ("step_ms", 1e-3), ("derived_step_s", 1.0)):
+    for key, scale in (("step_s", 1.0), ("step_ms", 1e-3)):
         if value := number_of(row, key):
             return value * scale
     tokens = parallel.gbs * model.seq
@@ -381,27 +364,6 @@ def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
         return tokens / rate / parallel.gpus
     if rate := number_of(row, "tokens_per_s_total") or number_of(row, "tokens_per_s"):
         return tokens / rate
-    if rate := number_of(row, "model_tflops_per_gpu") or number_of(row, "tflops_per_gpu"):
-        return _flops_as_counted(row, model) * tokens / (rate * 1e12) / parallel.gpus
+    if rate := number_of(row, "model_tflops_per_gpu"):
+        return flops_per_token(model) * tokens / (rate * 1e12) / parallel.gpus
     return None
-
-
-def _flops_as_counted(row: Row, model: Model) -> float:
-    """Return the FLOPs of a token as a row's authors count them; SC21: with recompute, attention's whole square."""
-    if "sc21" not in str(row.get("framework") or "").lower():
-        return flops_per_token(model)
-    h, n = model.hidden, model.layers  # arXiv 2104.04473, equation 3
-    return 96.0 * n * h**2 * (1 + model.seq / (6 * h) + model.vocab / (16 * n * h))
-
-
-def measured_peak(row: Row) -> float | None:
-    """Return the largest peak of all ranks in GiB, where the row has what PyTorch allocated.
-
-    A peak in GB counts where the row states its batch, without which no prediction is of the same run.
-    """
-    ranks = row.get("peak_by_rank_MB")
-    values = [value for value in ranks.values() if isinstance(value, (int, float))] if isinstance(ranks, dict) else []
-    if values:
-        return max(values) / 1024
-    decimal = number_of(row, "memory_GB") if number_of(row, "gbs") and number_of(row, "mbs") else None
-    return number_of(row, "memory_alloc_GiB") or (decimal * 1e9 / 2**30 if decimal else None)

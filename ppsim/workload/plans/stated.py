@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import Gpu
 from ppsim.workload.model.model import Model
-from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, MOST, RANK_ORDERS, Parallel
+from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, MOST, RANK_ORDERS, RECOMPUTE, Parallel
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
 from ppsim.workload.plans.software import PRECISIONS, Techniques, Version, apply, read_software, software_of
 
-# What a precision is called; the first word that a row contains counts.
-PRECISION_WORDS = (
-    ("nvfp4", "nvfp4"),
-    ("fp4", "nvfp4"),
-    ("fp8-cs", "fp8"),
-    ("mx", "mxfp8"),
-    ("f8", "fp8"),
-    ("fp8", "fp8"),
-    ("float8", "fp8"),
-    ("e4m3", "fp8"),
-    ("bf16", "bf16"),
-    ("bfloat16", "bf16"),
-    ("fp16", "fp16"),
-    ("float16", "fp16"),
-)
+# Other names of precisions.
+PRECISION_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
 MODELLED = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
-WHOLE_LAYERS = ("full", "block", "uniform", "ids")  # how words for recomputing whole layers begin
 YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 WORDS = {
     "kernels": KERNELS,
@@ -44,19 +29,6 @@ WORDS = {
 NUMBERS = {"dispatch_bytes": 2, "expert_load": MOST}
 TECHNIQUES = tuple(f.name for f in fields(Techniques))
 SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
-# How tables name the modules that Megatron-LM recomputes.
-MODULE_WORDS = {
-    "core": "core_attn",
-    "attention": "core_attn",
-    "attn": "core_attn",
-    "norm": "layernorm",
-    "moe_act": "moe_act",
-    "act": "moe_act",
-    "mla": "mla_up_proj",
-    "mlp": "mlp",
-    "shared": "shared_experts",
-    "moe": "moe",
-}
 
 
 def version_of(row: Row) -> Version:
@@ -88,7 +60,7 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
         said["zero"] = 3
     if count_of(row, "pp", 1) > 1:  # torch keeps gathered weights and whole gradients until a step ends
         said["zero"] = min(said.get("zero", 1), 1)
-    adapters = "lora" in str(row.get("task") or "").lower()
+    adapters = _switch(row, "adapters") is True
     otherwise = version.by_schedule(gpu, precision, model, {*states, "zero"})
     parallel = apply(Parallel(adapters=adapters, by_schedule=otherwise), said)
     share = number_of(row, "offload") or 0.0
@@ -122,9 +94,6 @@ def stated(row: Row) -> dict[str, Any]:
             found[name] = number
     if row.get("zero") is not None:
         found["zero"] = count_of(row, "zero", 0)
-    text = str(row.get("schedule") or "").lower()
-    if "overlap_p2p" not in found and re.search(r"overlap|\ba?sync", text):
-        found["overlap_p2p"] = not re.search(r"\bsync|no[nt]?[- ]overlap|without overlap", text)
     return found | _recompute(row)
 
 
@@ -140,17 +109,13 @@ def _switch(row: Row, name: str) -> bool | None:
 
 def _recompute(row: Row) -> dict[str, Any]:
     """Read what is recomputed: none, full, selective, or names of modules."""
-    text = str(row.get("recompute") or "").lower()
-    if not text or text in MISSING[:-3]:
-        return {"recompute": "none"} if text == "none" else {}
-    if text.startswith(WHOLE_LAYERS):
-        return {"recompute": "full"}
-    words = [word for word in re.split(r"[^a-z_]+", text) if word and not word.startswith(("select", "sequence"))]
-    modules = {name for word in words for part, name in MODULE_WORDS.items() if word.startswith(part)}
-    found: dict[str, Any] = {"sequence_parallel": True} if "sequence parallel" in text else {}
-    if modules:
-        return {**found, "recompute": "selective", "modules": tuple(m for m in MODULES if m in modules)}
-    return {**found, "recompute": "selective"} if "select" in text else found
+    text = str(row.get("recompute") or "").partition("(")[0].strip().lower()
+    if text in RECOMPUTE:
+        return {"recompute": text}
+    named = {word for word in re.split(r"[^a-z_]+", text) if word} - {"selective"}
+    if not named or not named <= {*MODULES}:
+        return {}
+    return {"recompute": "selective", "modules": tuple(name for name in MODULES if name in named)}
 
 
 def _precision(row: Row) -> str:
@@ -159,18 +124,15 @@ def _precision(row: Row) -> str:
     Raises:
         Skipped: it names one that the cost model lacks.
     """
-    text = str(row.get("precision") or "").lower()
+    text = str(row.get("precision") or "").strip().lower()
     if re.search(r"fp32|float32|tf32|int8|int4", text):
         raise Skipped(f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}")
-    return next((name for word, name in PRECISION_WORDS if word in text), "")
+    name = PRECISION_NAMES.get(text, text)
+    return name if name in MODELLED else ""
 
 
 def unread(row: Row) -> list[str]:
-    """Name fields of a row whose words are not known, and keys that are nearly a technique's: the usual is taken."""
-    close = {key: get_close_matches(key[:40], TECHNIQUES, 1, cutoff=0.8) for key in sorted(row.keys() - {*TECHNIQUES})}
-    found = [f"{shorten(key, 40)} ({near[0]}?)" for key, near in close.items() if near]
-    found += [] if _precision(row) or not row.get("precision") else ["precision"]
-    text = str(row.get("recompute") or "").lower()
-    if text and text not in MISSING and not _recompute(row):
-        found.append("recompute")
-    return found
+    """Name the keys of a row whose words are not known: the usual is taken."""
+    found = [] if _precision(row) or not row.get("precision") else ["precision"]
+    text = str(row.get("recompute") or "").strip().lower()
+    return [*found, "recompute"] if text not in MISSING and not _recompute(row) else found

@@ -18,6 +18,7 @@ from ppsim.engine.memory.usage import (
     curves,
     cut_in_slices,
     in_flight,
+    layer_model,
     op_at,
     peaks,
     stacks,
@@ -38,9 +39,9 @@ RELEASES = (Kind.W, Kind.I)
 def model_of(stages: int, **amounts) -> MemoryModel:
     """A model with 100 bytes of activation, of which I keeps 40, and nothing else but what is given."""
     given = {"activations": 100, "kept": 40, **amounts}
-    names = ("activations", "kept", "stash", "work_b", "work_i", "gathered", "message", "output", "stored")
+    names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     arrays: dict[str, Any] = {name: np.full(stages, given.get(name, 0)) for name in names}
-    return MemoryModel(**arrays, static=given.get("static", {}), keep_outputs=given.get("keep_outputs", False))
+    return MemoryModel(**arrays, static=given.get("static", {}))
 
 
 @st.composite
@@ -58,12 +59,9 @@ def models(draw, schedule: Schedule) -> MemoryModel:
         stash=row(),
         work_b=row(),
         work_i=row(),
-        gathered=row(),
         message=row(),
-        output=row(),
         stored=activations * row(4) // 4,
         static={"weights": row(), "optimizer": row()},
-        keep_outputs=draw(st.booleans()),
     )
 
 
@@ -148,7 +146,7 @@ def test_curves_equal_the_sum_of_what_lives(case, which, when):
 
 def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> int:
     """What one device holds at a moment at which no op starts or ends, from the rules alone."""
-    schedule, total, gathered = timeline.schedule, 0, set()
+    schedule, total = timeline.schedule, 0
     cells = zip(schedule.stage.tolist(), schedule.microbatch.tolist(), schedule.kind.tolist(), strict=True)
     ops = {(stage, microbatch, Kind(kind).name): op for op, (stage, microbatch, kind) in enumerate(cells)}
     for (stage, microbatch, kind), op in ops.items():
@@ -158,22 +156,18 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
         back = ops.get((stage, microbatch, "B"), ops.get((stage, microbatch, "I"), op))
         arrives = bool(schedule.crosses[op]) and timeline.end[schedule.dependency[op]] < now
         if start < now < end:
-            gathered.add(stage)
             total += {"B": model.work_b[stage], "I": model.work_i[stage]}.get(kind, 0)
         if kind == "R":
             total += (model.activations - model.stored)[stage] * (start < now < timeline.end[back])
         elif kind == "F":
             held = model.stored if (stage, microbatch, "R") in ops else model.activations
-            leaves = stage + 1 < schedule.n_stages and schedule.crosses[ops[stage + 1, microbatch, "F"]]
-            until = timeline.end[back] if model.keep_outputs else end
             total += held[stage] * (start < now < timeline.end[back]) * (not schedule.only_forwards)
-            total += model.output[stage] * (leaves and start < now < until)
             total += model.message[stage - 1] * (arrives and now < start)
         elif kind == "W":
             total += (model.kept[stage] + model.stash[stage]) * (timeline.end[back] < now < end)
         else:
             total += model.message[stage] * (arrives and now < end)
-    return int(total) + int(sum(model.gathered[stage] for stage in gathered))
+    return int(total)
 
 
 @given(cases())
@@ -243,7 +237,7 @@ def test_recomputation_works_while_the_backward_runs():
     assert (time.tolist(), value.tolist()) == ([0, 1, 3], [100, 170, 0])
 
 
-@pytest.mark.parametrize(("part", "more"), [("work_b", 70), ("stash", 10), ("gathered", 70)])
+@pytest.mark.parametrize(("part", "more"), [("work_b", 70), ("stash", 10)])
 def test_what_one_stage_alone_holds_is_counted(part, more):
     """A part that is nothing on the other stages is no part left out; a stash of 70 replaces 60 given back."""
     timeline = timed("zb-1p" if part == "stash" else "1f1b", 2, 2)
@@ -253,35 +247,19 @@ def test_what_one_stage_alone_holds_is_counted(part, more):
     assert (curves(timeline, first).peak - plain).tolist() == [more, 0]
 
 
-def test_messages_and_outputs():
-    """Two devices, latency 1: an output while F runs, a buffer from the sending until F starts or B ends."""
+def test_a_message_is_held_from_its_sending_on():
+    """Two devices, latency 1: a buffer from the sending until F starts or B ends."""
     timeline = timed("1f1b", 2, 1, comm=1)
-    model = model_of(2, activations=0, kept=0, message=10, output=7)
+    model = model_of(2, activations=0, kept=0, message=10)
     first, second = (steps(curves(timeline, model), device) for device in (0, 1))
-    assert [v.tolist() for v in first] == [[0, 1, 5, 8], [7, 0, 10, 0]]
+    assert [v.tolist() for v in first] == [[0, 5, 8], [0, 10, 0]]
     assert [v.tolist() for v in second] == [[0, 1, 2], [0, 10, 0]]
-    kept = steps(curves(timeline, replace(model, keep_outputs=True)), 0)
-    assert [v.tolist() for v in kept] == [[0, 5, 8], [7, 17, 0]]
 
 
-def test_without_backwards_no_output_is_kept():
-    """Each of four outputs is freed once it is sent, whatever is kept in training."""
-    model = model_of(2, activations=0, kept=0, output=7)
-    plain, kept = (steps(curves(timed("forward-only", 2, 4), m), 0) for m in (model, replace(model, keep_outputs=True)))
-    assert [values.tolist() for values in kept] == [values.tolist() for values in plain] == [[0, 4], [7, 0]]
-
-
-def test_an_output_that_stays_on_the_device_is_counted_once():
-    """Where the V turns, the next stage is on the same device: its input is the output, no message, no copy."""
+def test_an_output_that_stays_on_the_device_is_no_message():
+    """Where the V turns, the next stage is on the same device."""
     timeline = timed("dualpipe-v", 1, 2)
-    assert curves(timeline, model_of(2, activations=0, kept=0, message=10, output=7)).peak.tolist() == [0]
-
-
-def test_a_pair_on_one_stage_gathers_its_weights_once():
-    """A fused pair of two microbatches of one stage reads one set of weights."""
-    timeline = timed("1f1b-overlap", 2, 4)
-    assert (timeline.schedule.pair != NONE).any()
-    assert curves(timeline, model_of(2, activations=0, kept=0, gathered=9)).peak.tolist() == [9, 9]
+    assert curves(timeline, model_of(2, activations=0, kept=0, message=10)).peak.tolist() == [0]
 
 
 def test_a_bidirectional_placement_holds_two_replicas():
@@ -303,10 +281,10 @@ def test_the_op_at_a_time_is_the_one_that_runs_or_ran_last():
 def test_a_slice_of_a_sequence_holds_its_share():
     """Activations, gradients and messages are divided, rounded up; weights are not."""
     a = np.array([8, 9])
-    whole = MemoryModel(a, a, a, a, a, a, a, a, a, static={"weights": a})
+    whole = MemoryModel(a, a, a, a, a, a, a, static={"weights": a})
     cut = cut_in_slices(whole, 4)
     assert cut.activations.tolist() == cut.message.tolist() == cut.stored.tolist() == [2, 3]
-    assert cut.gathered.tolist() == cut.static["weights"].tolist() == [8, 9]
+    assert cut.static["weights"].tolist() == [8, 9]
     assert cut_in_slices(whole, 1).stash.tolist() == [8, 9]
 
 
@@ -339,8 +317,8 @@ def test_what_fills_a_device_adds_up_to_what_it_holds(name, detailed):
     model = activation_model(timeline.schedule)
     if detailed:  # every part there is, each of an amount of its own
         one = np.ones(timeline.schedule.n_stages, np.int64)
-        model = replace(model, stash=10 * one, work_i=100 * one, message=1000 * one, output=10**4 * one)
-        model = replace(model, gathered=10**5 * one, static={"weights": 10**6 * one})
+        model = replace(model, stash=10 * one, work_i=100 * one, message=1000 * one)
+        model = replace(model, static={"weights": 10**6 * one})
     whole = curves(timeline, model)
     everyone = stacks(timeline, model, 3)
     assert [found.peak[-1] for found in everyone] == sorted(whole.peak, reverse=True)[:3]
@@ -359,3 +337,8 @@ def adds_up(found, whole, peak):
     for part, amount in zip(found.parts, np.diff(tops), strict=True):
         held[part.partition(",")[0]] += int(amount)
     assert held == dict(peak.parts)
+
+
+def test_activations_are_counted_by_layers():
+    timeline = timed("1f1b", 3, 4)
+    assert curves(timeline, layer_model(timeline.schedule, ("Ettt", "", "tmL"))).peak.tolist() == [9, 0, 2]

@@ -73,7 +73,7 @@ def test_a_page_of_a_cluster_is_small_though_all_its_times_differ(tmp_path):
     times = np.random.default_rng(1).uniform(0.9, 1.1, 32).round(4).tolist()
     shape = {"devices": 16, "mb": 64, "unit": "ms", "tf": times, "tb": times, "cost_per": "stage"}
     ppsim.run("interleaved", cluster=TWO_NODES, **shape).save(str(tmp_path / "x.html"))
-    assert (tmp_path / "x.html").stat().st_size < 150_000
+    assert (tmp_path / "x.html").stat().st_size < 200_000
 
 
 @pytest.mark.browser

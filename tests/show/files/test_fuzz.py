@@ -38,6 +38,7 @@ from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read as read_profile
 from ppsim.inputs.profile.scale import parse_scale
 from ppsim.questions.read import read as read_question
+from ppsim.questions.trained import Trained, TrainedOptions
 from ppsim.real.runs.record import load
 from ppsim.real.traces.profile import profile_from
 from ppsim.real.traces.read import read_run
@@ -47,9 +48,7 @@ from ppsim.schedules._block import SCHEMA, BlockFile
 from ppsim.show.files.document import Document, save
 from ppsim.workload.cost.measured import read_peaks
 from ppsim.workload.hardware.hardware import read_gpu
-from ppsim.workload.model.model import flops_per_token
-from ppsim.workload.model.model import read_model as read_language_model
-from ppsim.workload.model.transformer import memory_model, read_model
+from ppsim.workload.model.model import flops_per_token, read_model
 from ppsim.workload.plans.published import against, anchors_of
 from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import read_table, setup_of
@@ -99,11 +98,11 @@ USES: dict[str, Callable[[str], object]] = {
     ".mmd": check_file,
     ".profile.toml": lambda path: costs_from(read_profile(path), SCHEDULE),
     ".cluster.toml": lambda path: network(read_cluster(path), 4, "ms", "overlap"),
-    ".model.toml": lambda path: memory_model(read_model(path), SCHEDULE),
+    ".model.toml": lambda path: Trained(path, TrainedOptions()).memory(SCHEDULE, None),
     ".kineto.json": lambda path: profile_from([path], "fuzz"),
     ".record.json": lambda path: validate(load(path)),
-    ".config.json": lambda path: flops_per_token(read_language_model(path)),
-    ".sizes.toml": lambda path: flops_per_token(read_language_model(path)),
+    ".config.json": lambda path: flops_per_token(read_model(path)),
+    ".sizes.toml": lambda path: flops_per_token(read_model(path)),
     ".gpu.toml": read_gpu,
     ".block.toml": lambda path: read_toml(path, BlockFile, SCHEMA),
     ".rows.json": use_rows,

@@ -27,9 +27,8 @@ from ppsim.show.drawing.lanes import lane_of
 from ppsim.show.drawing.look import Highlight, Look
 from ppsim.show.drawing.palette import PALETTES
 from ppsim.show.drawing.view import find_repetition
-from ppsim.show.files import page_parts
 from ppsim.show.files.document import Document
-from ppsim.show.files.page_parts import PLAIN
+from ppsim.show.files.page_parts import PLAIN, join_parts
 from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
 from tests.cases import timed
 from tests.pages import opened, page
@@ -58,21 +57,10 @@ def unpacked(column, data):
         return np.array(column)
     plain = gzip.decompress(base64.b64decode(column["gzip"]))
     if column["type"] == "float64":
-        return with_sums(np.cumsum(np.frombuffer(plain, "<u8")).view("<f8"), column, data)
+        return np.cumsum(np.frombuffer(plain, "<u8")).view("<f8")
     codes = np.frombuffer(plain, "u1").reshape(4, -1).T.copy().view("<u4").ravel()
-    if column["type"] == "code":
-        return codes.astype(int)
     values = np.cumsum((codes >> 1).astype("<i4") ^ -(codes & 1).astype("<i4"))
     return values if column["type"] == "int32" else unpacked(data["shared"], data)[values]
-
-
-def with_sums(rest, column, data):
-    """The table of numbers: the rest, and the sums of earlier ones and steps."""
-    found: list[float] = []
-    rest = iter(rest)
-    for code in unpacked(column["codes"], data) if "codes" in column else ():
-        found.append(found[-(code >> 8)] + column["steps"][(code & 255) - 1] if code else next(rest))
-    return np.array([*found, *rest])
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +78,15 @@ def test_nothing_is_loaded_from_elsewhere(single):
 
 
 def test_no_library_is_loaded_before_the_chart(single):
-    """All script of the page is its own, and pages are small: they answer as soon as their ops are unpacked."""
+    """All script of the page is its own, and pages of a usual size have 200 kB at most."""
     text = page(single)
     assert [attrs.get("id") for tag, attrs in Tags(text).found if tag == "script"] == [None, "ppsim-data", None]
-    assert len(all_scripts()) < 80_000  # of the live page, which tells stories and shows lanes too
-    assert len(text) < 45_000
-    assert len(page(timed("1f1b", 16, 128))) < 54_000
+    assert len(page(timed("1f1b", 16, 128))) < 200_000
 
 
-@pytest.mark.parametrize(("name", "most"), [("1f1b", 84_000), ("interleaved", 130_000)])
-def test_times_that_columns_share_stand_once(name, most):
-    """A page of messages is a sixth of what its numbers would be, with a time for each stage too; no digit is lost."""
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_times_that_columns_share_stand_once(name):
+    """No digit is lost, and a page of messages with a time for each stage has 200 kB at most."""
     schedule = generate(name, devices=16, microbatches=64)
     shares = np.random.default_rng(1).uniform(0.9, 1.1, schedule.n_stages)
     tf, tb = shares, 1.9 * shares[::-1]
@@ -115,14 +101,13 @@ def test_times_that_columns_share_stand_once(name, most):
         np.testing.assert_array_equal(
             unpacked(found["lane"][column], data), getattr(lane_of(execution), column), column
         )
-    assert len(data["shared"]["steps"]) > schedule.n_stages
-    assert len(out.getvalue()) < most
+    assert len(out.getvalue()) < 200_000
 
 
 def test_the_script_is_packed_whole(single):
     """What a page unpacks is what its writer has joined, to the call that starts it."""
     (packed,) = re.findall(r"atob\('([^']*)'\)", page(single))
-    assert gzip.decompress(base64.b64decode(packed)).decode() == "\n".join(map(page_parts.read_script, SCRIPTS)) + START
+    assert gzip.decompress(base64.b64decode(packed)).decode() == join_parts(SCRIPTS) + START
 
 
 @pytest.mark.parametrize(
@@ -213,24 +198,6 @@ def test_units_are_not_mixed(single):
     """Timelines in different units cannot share an axis."""
     with pytest.raises(InputError, match="t_F and ms"):
         page(single, timed("1f1b", 4, 8, unit="ms"))
-
-
-def test_scripts_lose_spaces_that_mean_nothing(monkeypatch):
-    """Comments and spaces beside signs go; strings, templates, expressions and the ends of statements stay."""
-    script = """/** What
-     it is. */
-    const a = { b : 1 };  // a note
-    const c = 'x // y = z', d = `p ${ a.b ? `q ' ${c}` : "}" } // r`;
-    const e = c.replace(/[/ '] */g, '"') / 2
-    const f = [ 1,
-      2 ]
-    """
-    monkeypatch.setattr(page_parts, "read_part", lambda name: script)
-    assert page_parts.read_script.__wrapped__("x").split("\n") == [
-        "const a={b:1};",
-        "const c='x // y = z',d=`p ${ a.b ? `q ' ${c}` : \"}\" } // r`;const e=c.replace(/[/ '] */g,'\"')/ 2",
-        "const f=[1,2]",
-    ]
 
 
 def test_colours_come_from_the_one_table(single):

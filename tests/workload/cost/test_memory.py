@@ -1,8 +1,7 @@
-"""Memory of pipeline devices against measured runs, files of measured peaks, and which layers to recompute."""
+"""Memory of pipeline devices against measured runs, and files of measured peaks."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 
@@ -14,11 +13,10 @@ from ppsim.engine.memory.usage import curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.workload.cost.costs import schedule_of, step_time
-from ppsim.workload.cost.even import even_layers, even_out
 from ppsim.workload.cost.measured import fit_line, read_peaks
 from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
 from ppsim.workload.hardware.hardware import read_machine
-from ppsim.workload.layout.layout import build_layout, read_layout
+from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.activations import encoder_activations, layer_activations
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
 from ppsim.workload.model.model import (
@@ -70,40 +68,6 @@ def test_zero_divides_states_and_recompute_drops_activations():
         assert getattr(divided, part)[0] == pytest.approx(getattr(whole, part)[0] / 8)
     full = device_memory(model, replace(plain, recompute="full"))
     assert full.activations[0] == 32 * 8192 * 4096 * 2  # each layer's input in 16 bits
-
-
-def test_evening_out_lowers_the_worst_device_to_the_least():
-    model, parallel = read_model("llama3-70b"), Parallel(tp=4, pp=4, dp=4, microbatches=16)
-    before = device_memory(model, parallel).total
-    chosen = even_out(model, parallel)
-    after = device_memory(model, replace(parallel, recompute="full", recompute_layers=chosen)).total
-    assert before.max() > 1.4 * before.min()
-    assert after.max() <= before.min() * 1.001
-    assert chosen == tuple(sorted(chosen, reverse=True))  # the first stage holds the most
-
-
-def test_a_layout_evens_out_devices_as_far_as_whole_layers_can():
-    """No move of one more layer from the worst device to any stage of another one lowers what the worst holds."""
-    model, parallel = replace(read_model("llama3-8b"), layers=16), Parallel(tp=4, pp=4, microbatches=16)
-    found = even_layers(model, parallel)
-    held = device_memory(model, parallel, found).total
-    assert (found.n_layers, min(found.layers) > 0) == (16, True)
-    assert held.max() < 0.9 * device_memory(model, parallel).total.max()
-    worst = int(held.argmax())
-    for target in set(range(4)) - {worst}:
-        layers = list(found.layers)
-        layers[worst] -= 1
-        layers[target] += 1
-        assert device_memory(model, parallel, build_layout(layers, 4)).total.max() >= held.max()
-    assert even_layers(model, parallel, found) == found
-
-
-def test_layers_are_moved_behind_no_mtp_layer():
-    """DeepSeek's own layout: the last stage but one holds the MTP layer, and a layer on the last would follow it."""
-    model = read_model("deepseek-v3")
-    layout = read_layout("Et*3|(tt|)*29,m|L", 16, model.layers)
-    moved = even_layers(model, Parallel(pp=16, vp=2, microbatches=16), layout)
-    assert (moved.n_layers, moved.content[-1]) == (61, "L")
 
 
 def test_offloaded_activations_wait_in_the_hosts_memory():
@@ -432,52 +396,6 @@ def test_a_line_is_fitted_by_least_squares_or_through_zero():
     assert fit_line(held, 5 + 2 * held) == pytest.approx((5, 2))
     assert fit_line(held, 5 + 2 * held + np.array([1, -1, -1, 1])) == pytest.approx((5, 2))
     assert fit_line(np.array([2.0, 2]), np.array([5.0, 7])) == (0.0, 3.0)
-
-
-def test_evening_out_recomputes_no_layer_too_many():
-    """One layer less on any stage that recomputes leaves some device above the least one held before, or helps none."""
-    model, parallel = read_model("llama3-70b"), Parallel(tp=4, pp=4, dp=4, microbatches=16)
-    chosen = even_out(model, parallel)
-    target = device_memory(model, parallel).total.min()
-    assert chosen[3] == 0
-    for stage in range(3):
-        fewer = tuple(count - (number == stage) for number, count in enumerate(chosen))
-        held = device_memory(model, replace(parallel, recompute="full", recompute_layers=fewer)).total
-        assert held[stage] > target
-    chunks = even_out(model, replace(parallel, vp=2))
-    assert len(chunks) == 8
-    assert all(0 <= count <= 10 for count in chunks)
-    alone = Parallel(tp=8, dp=2, microbatches=4)
-    assert even_out(model, alone) == (0,)  # one device is the least itself
-
-
-@pytest.mark.parametrize(("devices", "start"), [(2, [13, 1, 1, 1]), (4, [1, 1, 1, 1, 1, 1, 1, 17]), (4, [3] * 8)])
-def test_no_layer_of_the_worst_device_moves_with_gain(devices, start):
-    """From any stage of it to any of another device, with two chunks on each."""
-    model = replace(read_model("llama3-8b"), layers=sum(start))
-    parallel = Parallel(tp=4, pp=devices, vp=2, microbatches=8)
-    found = even_layers(model, parallel, build_layout(start, devices)).layers
-    held = device_memory(model, parallel, build_layout(list(found), devices)).total
-    of_worst = [stage % devices == held.argmax() for stage in range(2 * devices)]
-    for source, target in itertools.product(range(2 * devices), repeat=2):
-        if of_worst[source] and not of_worst[target] and found[source] > 1:
-            layers = [count - (stage == source) + (stage == target) for stage, count in enumerate(found)]
-            assert device_memory(model, parallel, build_layout(layers, devices)).total.max() > held.max() - 1e3
-
-
-def test_layers_move_with_embedding_and_output_where_they_are():
-    """Two chunks: no stage is emptied, all layers stay, and the worst device holds no more than before."""
-    model, parallel = replace(read_model("llama3-8b"), layers=16), Parallel(tp=4, pp=2, vp=2, microbatches=8)
-    found = even_layers(model, parallel)
-    assert (found.n_layers, found.n_stages, all(found.content)) == (16, 4, True)
-    assert found.content[0].startswith("E")
-    assert found.content[-1].endswith("L")
-    assert device_memory(model, parallel, found).total.max() <= device_memory(model, parallel).total.max()
-    start = build_layout([1, 1, 13, 1], 2)
-    assert device_memory(model, parallel, even_layers(model, parallel, start)).total.max() == pytest.approx(
-        device_memory(model, parallel, found).total.max(), rel=0.03
-    )
-    assert even_layers(model, Parallel(microbatches=4)).layers == (16,)
 
 
 def test_each_replica_of_a_stage_waits_in_its_hosts_memory():

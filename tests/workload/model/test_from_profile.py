@@ -83,3 +83,10 @@ def test_a_profile_without_sizes_of_layers_is_refused(changes):
 
 def test_sizes_are_those_of_the_measured_model():
     assert MODEL.message_bytes == MESSAGE
+
+
+def test_a_model_too_large_to_count_is_refused():
+    """A stage of 2 x 12 x 2^48 parameters, 16 bytes each, is beyond a pebibyte."""
+    large = replace(MODEL, hidden=1 << 24)
+    with pytest.raises(InputError, match="a stage of the profile's model takes more than 1 PiB"):
+        profile_memory(replace(MEASURED, model=large), generate("1f1b", devices=2, microbatches=2))

@@ -143,7 +143,7 @@ def test_a_token_attends_to_half_of_what_it_may_see(mixer, seq, tokens):
     assert attended_tokens(Model(64, 4, 2, seq, 100, window=1024, mixers=(mixer,)), mixer) == tokens
 
 
-def test_the_sizes_of_a_memory_description_are_a_model():
+def test_the_gallerys_model_has_seven_billion_parameters():
     assert count_parameters(read_model("gallery/model-7b.toml")) == pytest.approx(6.7e9, rel=0.02)
 
 

@@ -49,9 +49,8 @@ from ppsim.show.files.page_parts import (
     compress_script,
     encode_column,
     fill_page,
+    join_parts,
     pack_bytes,
-    read_script,
-    read_style,
 )
 
 if TYPE_CHECKING:
@@ -99,9 +98,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
-    script = compress_script("\n".join(map(read_script, scripts)) + START)
+    script = compress_script(join_parts(scripts) + START)
     style = ["report_map.css"] * bool(document.cluster)
-    out.write(make_page(document, script, read_style(*style)))
+    out.write(make_page(document, script, join_parts(style)))
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
@@ -115,7 +114,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
-    return "\n".join(map(read_script, (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS)))
+    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS))
 
 
 def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     idles = find_idles(document)
     shared = None
     if pack is None:
-        pack, shared = compress_columns(sums=bool(document.executions))
+        pack, shared = compress_columns()
     found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),

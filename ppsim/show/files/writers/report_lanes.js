@@ -176,11 +176,3 @@ function hiddenMessages(geometry) {
   const shade = hidden.some(panel => panel.lane) ? 'the strip below each device shows how busy its links are; ' : '';
   return `${number(count)} messages: ${shade}zoom in to tell them apart`;
 }
-
-/** Numbers of which a code says how far back the one is that a step is added to; without a code they come from a list. */
-function sums(list, codes, steps) {
-  const all = new Float64Array(codes.length);
-  let next = 0;
-  codes.forEach((code, i) => { all[i] = code ? all[i - (code >> 8)] + steps[(code & 255) - 1] : list[next++]; });
-  return all;
-}

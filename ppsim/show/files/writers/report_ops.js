@@ -34,24 +34,23 @@ async function inflate(base64) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Unpack a column: a list, raw numbers, the bits of ascending ones, codes, or numbers as steps from one to the next. */
+/** Unpack a column: a list, raw numbers, the bits of ascending ones, or numbers as steps from one to the next. */
 async function column(packed) {
   if (Array.isArray(packed)) return Float64Array.from(packed);
-  const { type, raw, gzip, codes, steps } = packed;
+  const { type, raw, gzip } = packed;
   if (raw) return new (type === 'float64' ? Float64Array : Int32Array)(decode(raw).buffer);
   const bytes = await inflate(gzip);
   if (type === 'float64') {
     const whole = new BigInt64Array(bytes);
     for (let i = 1; i < whole.length; i++) whole[i] += whole[i - 1];
-    const list = new Float64Array(bytes);
-    return codes ? sums(list, await column(codes), steps) : list;
+    return new Float64Array(bytes);
   }
   const [plane, size, all] = [new Uint8Array(bytes), bytes.byteLength / 4, type === 'place' && await SHARED];
   const values = new (all ? Float64Array : Int32Array)(size);
   let value = 0;
   for (let i = 0; i < size; i++) { // the lowest bytes of all numbers come first
     const code = plane[i] | plane[size + i] << 8 | plane[2 * size + i] << 16 | plane[3 * size + i] << 24;
-    value = type === 'code' ? code : value + (code >>> 1 ^ -(code & 1));
+    value += code >>> 1 ^ -(code & 1);
     values[i] = all ? all[value] : value;
   }
   return values;

@@ -1,7 +1,8 @@
-"""Draw the gallery anew, with README's pictures: ``python -m tests.gallery.refresh``; ``--check`` says what differs."""
+"""Draw the gallery anew, with README's pictures: ``python -m tests.gallery``; ``--check`` says what differs."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -9,33 +10,50 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ppsim.cli import group
-from ppsim.cli.gallery import links_to
+from ppsim import schedules
 from tests.clock import HANG_S
 from tests.gallery.figures import FigureEntry, differing, draw_entry, entry_section, photograph_of, read_figures
+from tests.gallery.schedules import draw_schedule
 from tests.pages import BROWSER, QUIET
 
 GALLERY = Path("gallery")  # as its commands name it, from the top of the repository
-COSTS = ("--profile", str(GALLERY / "profile-cpu.toml"))
-COMMAND = "python -m tests.gallery.refresh"
+COMMAND = "python -m tests.gallery"
 SIZE = (1280, 800)  # of a photographed page
+INDEX = """# Gallery
+
+Each picture is above the command that makes it.
+Timelines are predicted, except where a run was measured. One command makes them all:
+
+    {command}
+
+<details><summary>All pictures and schedules</summary>
+
+Pictures: {pictures}.
+
+Schedules: {schedules}.
+
+</details>
+"""
 
 
-def draw(folder: Path, figures: tuple[FigureEntry, ...], *costs: str) -> None:
+def draw(folder: Path, figures: tuple[FigureEntry, ...]) -> None:
     """Draw every schedule and every figure into a folder, with the index of both."""
-    group.main(["gallery", "-o", str(folder), *costs], prog_name="ppsim", standalone_mode=False)
+    folder.mkdir(exist_ok=True)
+    drawn = [draw_schedule(family, folder) for family in schedules.families()]
     for entry in figures:
         draw_entry(entry, folder)
     sections = [entry_section(entry) for entry in figures]
-    index = folder / "README.md"
-    head, first, rest = index.read_text().partition("\n## ")
-    begin, _, schedules = head.partition("\n    ppsim gallery")
-    schedules = schedules.partition("\n")[2]
-    contents = f"Pictures: {links_to(sections)}.\n{schedules}"
-    made = (
-        f"{begin}\n    {COMMAND}\n\n<details><summary>All pictures and schedules</summary>\n\n{contents}\n</details>\n"
-    )
-    index.write_text("\n".join([made, *sections]) + f"{first}{rest}")
+    head = INDEX.format(command=COMMAND, pictures=links_to(sections), schedules=links_to(drawn))
+    (folder / "README.md").write_text("\n".join([head, *sections, *drawn]))
+
+
+def links_to(sections: list[str]) -> str:
+    """Links to sections of the index, by their headings."""
+    titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
+    plain = [re.sub("[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
+    again = [plain[:n].count(anchor) for n, anchor in enumerate(plain)]  # a heading that was there gets a number
+    anchors = [f"{anchor}-{count}" if count else anchor for anchor, count in zip(plain, again, strict=True)]
+    return ", ".join(f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
 
 
 def photograph(page: Path, target: Path) -> None:
@@ -57,7 +75,7 @@ def main(words: list[str]) -> int:
         return 2
     figures = read_figures(str(GALLERY / "figures.toml"))
     with tempfile.TemporaryDirectory() as folder:
-        draw(Path(folder), figures, *COSTS)
+        draw(Path(folder), figures)
         found = differing(GALLERY, Path(folder))
         if not words:
             for path in Path(folder).iterdir():
