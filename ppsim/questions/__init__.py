@@ -8,7 +8,6 @@ __all__ = [
     "compare",
     "convert",
     "diff",
-    "door",
     "explain",
     "given",
     "groups",

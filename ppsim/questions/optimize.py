@@ -21,7 +21,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory
-from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
 from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
@@ -71,9 +70,7 @@ class OptimizeRequest(Request):
 
     question: ClassVar[str] = "optimize"
     search: SearchOptions = group(SearchOptions, "Problem")
-    front: bool = flag(
-        "--front", help="Find the best for each cap: time against memory; -o draws it.", common=True, door=VALUE
-    )
+    front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
@@ -92,7 +89,7 @@ class OptimizeRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 
     def check(self) -> None:
         """Refuse files that cannot show a front before anything is searched."""
