@@ -109,7 +109,7 @@ class CostOptions:
         type=Offloaded(),
         metavar="[N|all|30%]",
         help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
-        "device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.",
+        "device, of all (also without a value), or a share.",
     )
     t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
     t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")

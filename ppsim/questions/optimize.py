@@ -23,7 +23,7 @@ from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
-from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
+from ppsim.questions.optimize_text import front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.problems import (
     SearchOptions,
@@ -55,16 +55,14 @@ LISTED, FIRST_S = 0.6, 2.0
 class OptimizeRequest(Request):
     """Find the best schedule for given costs and memory, and how far from the best possible it can be.
 
-    Backwards run as I and W; with --offload the search also chooses which activations wait on the host. Starts from
-    every schedule of the list, searches, and proves small problems with OR-tools (extra optimize). The bound is a time
-    that no schedule beats: optimal means that it is attained. With --offload bound and proof hold where no copy back
-    waits for a copy out of its device, as two streams copy. Exits with 1 where no schedule fits the cap, and says
-    which cap would do. Ctrl-C ends the search and keeps the best; with --results the same command goes on from it.
+    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
+    (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
+    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best; with --results
+    the same command goes on from it.
 
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
       ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
-      ppsim optimize --devices 4 --mb 8 --cap 2,2,2,1 --offload --t-offload 0.5 --t-reload 0.5
       ppsim optimize --devices 8 --mb 32 --front --time-limit 3600 --results front.csv
     """
 
@@ -239,7 +237,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``; with copies under the outcome's condition."""
+        """``optimal`` where the bound is attained, else ``feasible``."""
         return self.outcome.status
 
     @property
@@ -354,7 +352,6 @@ def _numbers(found: Outcome) -> dict[str, Any]:
         "activations_of": problem.holder,
         "cap": None if problem.cap is None else problem.caps,
         "after_i": problem.after_i,
-        **({"copied": count_copied(solution), "condition": found.condition} if problem.offload else {}),
         "origin": solution.origin,
         "interrupted": found.interrupted,
         "best_known": best.origin if best else None,
