@@ -1645,7 +1645,8 @@ def optimize(
             end, or the makespan. (default span)
         front: Find the best for each cap: time against memory; -o draws it.
         time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof.
-            The first run on a machine compiles, which takes up to 20 s of them. (default 30.0)
+            The first run on a machine compiles, for up to 20 s, and may end as much later.
+            (default 30.0)
         seed: Seed of the random numbers. The same seed and number of cores give the same best
             where not the time ends it.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.base.deadline import TimeOver, end_by, interrupt_at
+from ppsim.base.deadline import TimeOver, end_by
 from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number
 from ppsim.base.results import Results
@@ -74,7 +74,7 @@ class OptimizeRequest(Request):
         type=Amount(min=0, min_open=True),
         default=30.0,
         help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
-        "compiles, which takes up to 20 s of them.",
+        "compiles, for up to 20 s, and may end as much later.",
     )
     seed: int = option(
         "--seed",
@@ -112,10 +112,8 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
-    from ppsim.search.orders.improve import prepare_walks
     from ppsim.search.orders.kept import describe_problem
     from ppsim.search.orders.optimize import find_front
-    from ppsim.search.rules.heuristics import pays_to_compile
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
     listed = begin + LISTED * request.time_limit
@@ -123,9 +121,6 @@ def answer(request: OptimizeRequest) -> Optimized:
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
-        with suppress(TimeOver), interrupt_at(listed):
-            if pays_to_compile(problems[0]):
-                prepare_walks(problems[0])
         inputs = inputs_of(Given.of(request), problems[0].costs)
         kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
         with open_results(tasks, kept_for) as results, ExitStack() as stack:

@@ -330,13 +330,10 @@ def _able(request: PlanRequest) -> Able:
 
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
-    from ppsim.search.orders.v_limit import prepare_v
-    from ppsim.workload.plans.search import has_many, search
+    from ppsim.workload.plans.search import search
     from ppsim.workload.plans.task import Found
 
     found, tasks = Found(), request.tasks
-    if "v-auto" in task.axes.fitted and has_many(task):
-        prepare_v()
 
     def run(function: Any, candidates: Any) -> Any:
         place = {candidate.key: index for index, candidate in enumerate(candidates)}
