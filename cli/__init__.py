@@ -43,7 +43,7 @@ MAIN = {
     "How right it is on a machine of yours": ("calibrate", "validate"),
     "What schedules there are": ("list", "serve"),
 }
-FURTHER = ("completion", "open", "profile", "rerun")
+FURTHER = ("completion", "open", "profile")
 OWN = {*FURTHER, "serve"}  # modules here; the others are questions
 RENAMED = {"describe": "list"}
 WIDEST = 300

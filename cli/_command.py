@@ -53,10 +53,7 @@ OTHERWISE = {
 
 
 class Question(click.Command):
-    """The command of a request; its short help has the common options, under the headings of their sections.
-
-    ``declared`` are its options, ``retired`` those that have no meaning any more.
-    """
+    """The command of a request; its short help has the common options, under the headings of their sections."""
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
         hidden = list_refused(request.question)
@@ -72,8 +69,7 @@ class Question(click.Command):
             run(ctx, asked)
 
         super().__init__(name, params=params, callback=callback, help=text)
-        self.retired = [click.Option([each], is_flag=True, expose_value=False, hidden=True) for each in request.retired]
-        self.silent = [*self.retired, help_all(), debug()]
+        self.silent = [help_all(), debug()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, naming what others call an option, and refuse an option of one value given twice."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOCAL = "127.0.0.1"
 NAMES = (LOCAL, "localhost", "[::1]")  # of this machine, in every address of its page
+MOST_CONNECTIONS = 512  # at a time; more are answered that the server is busy
 FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 
 
@@ -62,7 +63,6 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
     from ppsim.questions.view_model import Planner, library_names
     from ppsim.schedules import families, takes_chunks
     from ppsim.show.server.app import DROPPED, make_app
-    from ppsim.show.server.connections import MOST_CONNECTIONS, make_protocol
     from ppsim.show.server.page import live_page, watch
 
     try:
@@ -109,9 +109,9 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         notes.shown.note = lambda text: None
         config = uvicorn.Config(
             app,
-            http=make_protocol(),
+            http="h11",
             ws="none",
-            backlog=MOST_CONNECTIONS,  # how many are taken at once, too, and may not be more than are kept
+            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=0,
             proxy_headers=False,
             access_log=False,

@@ -177,8 +177,7 @@ def run(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -379,8 +378,7 @@ def compare(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -569,8 +567,7 @@ def sweep(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -735,8 +732,7 @@ def jitter(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -919,8 +915,7 @@ def explain(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -1127,8 +1122,7 @@ def diff(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -1317,8 +1311,7 @@ def memory(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -1495,8 +1488,7 @@ def partition(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -1653,7 +1645,8 @@ def optimize(
             end, or the makespan. (default span)
         front: Find the best for each cap: time against memory; -o draws it.
         time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof.
-            The first run on a machine compiles, which takes up to 20 s of them. (default 30.0)
+            The first run on a machine compiles, for up to 20 s, and may end as much later.
+            (default 30.0)
         seed: Seed of the random numbers. The same seed and number of cores give the same best
             where not the time ends it.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -1666,8 +1659,7 @@ def optimize(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).
@@ -2319,8 +2311,7 @@ def convert(
         tfb: Time of a fused pair of F and B (tf + tb).
         tr: Time of a recompute (tf).
         offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share; in
-            optimize, without a value, what the search chooses.
+            backward: of N chunks of every device, of all (also without a value), or a share.
         t_offload: Time of a copy of an activation to the host (0).
         t_reload: Time of a copy back from the host (0).
         t_evict: Time of a copy of an activation to another device, and of one back (0).

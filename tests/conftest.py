@@ -82,13 +82,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples where only the fast tests are asked for, count lines for the check; start no compilers."""
+    """Draw fewer examples where only the fast tests are asked for, count lines for the check."""
     if "PPSIM_COVERAGE" in os.environ and (hasattr(config, "workerinput") or not config.getoption("numprocesses", 0)):
         from tests.fast_coverage import FastCoverage
 
         config.pluginmanager.register(FastCoverage())
-    for name, answer in (("compile_within", True), ("compile_early", None)):
-        pytest.MonkeyPatch().setattr(f"ppsim.base.compiled.{name}", lambda *asked, answer=answer: answer)
     if only_fast(config):
         settings.load_profile("fast")
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiling takes longer than all fast tests; CPython gives the same

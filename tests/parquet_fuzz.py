@@ -170,7 +170,6 @@ COMMANDS: tuple[Callable[[str], tuple[str, ...]], ...] = (
     lambda path: ("read", path),
     lambda path: ("plan", "--against", path),
     lambda path: ("sweep", "1f1b", "--devices", "2", "--mb", "2", "-q", "--results", path),
-    lambda path: ("rerun", path),
 )
 
 

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compile_apart import compile_early, compile_within, is_asked
 from ppsim.base.deadline import seconds_left
 from ppsim.base.notes import long_work
 
@@ -51,13 +50,14 @@ def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pay
 def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Callable[..., Any] | None:
     """Return a kernel's machine code; the first call on a machine compiles it, the first of a process loads it.
 
-    None where numba does not compile, or not by the deadline. ``parts`` are the functions that the kernel calls.
+    None where numba does not compile, or the deadline is past and no machine code is kept; a compilation that has begun
+    goes on past a deadline. ``parts`` are the functions that the kernel calls.
     """
     if not can_compile():
         return None
     if kernel not in _loaded:
         stamped, types = _stamp(kernel, parts), _types(arguments)
-        if not _is_in_time(kernel, stamped, parts, types):
+        if seconds_left() <= 0 and not _is_kept(stamped):
             return None
         _loaded[kernel] = _load(stamped, types)
     return _loaded[kernel]
@@ -67,17 +67,6 @@ def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
     """Whether a process has run a kernel over more entries than ``above``, these too: then its loading has paid."""
     _entries[kernel] = _entries.get(kernel, 0) + entries
     return _entries[kernel] > above
-
-
-def prepare(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> None:
-    """Begin to compile a kernel in another process, while this one does other things."""
-    if can_compile() and kernel not in _loaded and not _is_kept(_stamp(kernel, parts)):
-        compile_early(kernel, parts, _types(arguments))
-
-
-def compile_kept(kernel: Callable[..., Any], parts: Functions, types: tuple[Any, ...]) -> None:
-    """Compile a kernel for another process to load."""
-    _compile(_stamp(kernel, parts), types)
 
 
 def can_compile() -> bool:
@@ -99,17 +88,6 @@ def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     import numba
 
     return tuple(numba.typeof(argument) for argument in arguments)
-
-
-def _is_in_time(
-    kernel: Callable[..., Any], stamped: Callable[..., Any], parts: Functions, types: tuple[Any, ...]
-) -> bool:
-    """Whether machine code is there before the deadline; another process compiles it where there is one."""
-    left = seconds_left()
-    if (left == float("inf") and not is_asked(kernel)) or _is_kept(stamped):
-        return True
-    with long_work("compiling, once per machine"):
-        return compile_within(left, kernel, parts, types)
 
 
 def _is_kept(stamped: Callable[..., Any]) -> bool:

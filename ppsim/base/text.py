@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
@@ -52,3 +53,13 @@ def quote(value: object, most: int = 80) -> str:
     if isinstance(value, int) and value.bit_length() > 4 * most:
         return f"a whole number of {value.bit_length()} bits"
     return shorten(repr(value[:most] if isinstance(value, list | str) else value), most)
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """Return the words as one line for a shell, which takes each as it is; no terminal obeys it."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in words)
+
+
+def _escape(word: str) -> str:
+    signs = (sign if sign.isprintable() and sign not in "'\\" else f"\\U{ord(sign):08x}" for sign in word)
+    return "".join(signs)

@@ -7,7 +7,6 @@ __all__ = [
     "compare",
     "convert",
     "diff",
-    "door",
     "explain",
     "given",
     "groups",

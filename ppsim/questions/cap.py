@@ -10,7 +10,6 @@ from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size, parse_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_memory
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.options import common
 
@@ -30,7 +29,6 @@ def cap_option(activations: str) -> str | None:
         metavar="SIZE[,SIZE...]",
         help=f"The most a device may hold: a number is activations {activations}, with --layout of one "
         "layer; with a unit, such as 60GiB, bytes of a --profile; a list has one for each device.",
-        door=VALUE,
     )
     return found
 

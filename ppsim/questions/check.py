@@ -15,7 +15,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part
 from ppsim.questions.build import build_schedule
-from ppsim.questions.door import PRINTS
 from ppsim.questions.groups import FaceOptions, ShapeOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.stated import read_draft
@@ -76,7 +75,7 @@ class CheckRequest(Request):
     )
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     face: FaceOptions = group(FaceOptions, "Output")
-    github: bool = flag("--github", help="Print GitHub annotations, for a workflow.", common=True, door=PRINTS)
+    github: bool = flag("--github", help="Print GitHub annotations, for a workflow.", common=True)
 
 
 def check(file: str, **options: Any) -> Check:

@@ -15,7 +15,6 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import add_memory, build_costs, look_inside_costs
 from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import (
     CostOptions,
     FaceOptions,
@@ -54,12 +53,11 @@ class CompareRequest(Request):
     network: NetworkOptions = group(NetworkOptions, "Messages")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option(OF_A_SHARE)
-    memory: bool = flag("--memory", help="Draw what the devices hold below each chart.", door=VALUE)
+    memory: bool = flag("--memory", help="Draw what the devices hold below each chart.")
     tradeoff: bool = flag(
         "--tradeoff",
         help="Draw time against peak activations, with the Pareto front, not charts.",
         common=True,
-        door=VALUE,
     )
     face: FaceOptions = group(FaceOptions, "Output")
 

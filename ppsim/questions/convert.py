@@ -16,7 +16,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block
 from ppsim.questions.build import build_costs, check_used
-from ppsim.questions.door import VALUE
 from ppsim.questions.given import GIVEN_COSTS, Given
 from ppsim.questions.groups import CostOptions, FigureOptions
 from ppsim.questions.options import Request, flag, group, option
@@ -53,11 +52,11 @@ class ConvertRequest(Request):
     output: FigureOptions = group(FigureOptions, "Output")
     costs: CostOptions = group(CostOptions, "Costs")
     iteration: str = iteration_option("median")
-    lossy: bool = flag("--lossy", help="Write even what a format cannot carry whole.", common=True, door=VALUE)
+    lossy: bool = flag("--lossy", help="Write even what a format cannot carry whole.", common=True)
     merge_bw: bool = flag(
-        "--merge-bw", help="Write I and W of a microbatch, where W follows its I, as one B.", common=True, door=VALUE
+        "--merge-bw", help="Write I and W of a microbatch, where W follows its I, as one B.", common=True
     )
-    split_bw: bool = flag("--split-bw", help="Write every B as I and W, one after the other.", common=True, door=VALUE)
+    split_bw: bool = flag("--split-bw", help="Write every B as I and W, one after the other.", common=True)
 
     def check(self) -> None:
         """Refuse what writes nothing, or over the file that is read, by whatever name."""

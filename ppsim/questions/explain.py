@@ -15,7 +15,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
-from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
@@ -26,7 +25,7 @@ from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
 from ppsim.questions.terminal import shows_colours
 from ppsim.questions.timing import time_ops
-from ppsim.questions.whatif import Run, change_run, states_values
+from ppsim.questions.whatif import Run, change_run
 from ppsim.questions.words import title_of
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
 
@@ -75,7 +74,6 @@ class ExplainRequest(Request):
         metavar="DIR|FILE",
         help="Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, "
         "Kineto traces, or a record; -s chooses a run of a record of several.",
-        door=PATH,
     )
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
@@ -88,11 +86,10 @@ class ExplainRequest(Request):
         help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
-        door=states_values,
     )
     of_device: int | None = common("--device", type=click.IntRange(min=0), help="Show every gap of this device.")
     of_op: str | None = common(
-        "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).", door=VALUE
+        "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2)."
     )
     cap: str | None = option(
         "--cap",
@@ -100,11 +97,10 @@ class ExplainRequest(Request):
         help="The most a device may hold of what is advised (what this run holds): a number of "
         "activations, each of a device's 1/P share of the model, or bytes such as 40GiB with "
         "--profile; layers with --layout.",
-        door=VALUE,
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     heat: bool = flag(
-        "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
+        "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule."
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
-from ppsim.questions.door import PRINTS, VALUE, WRITES, are_factors, names_cluster
 from ppsim.questions.options import common, flag, given_object, option
 from ppsim.questions.types import (
     CountList,
@@ -110,8 +109,7 @@ class CostOptions:
         type=Offloaded(),
         metavar="[N|all|30%]",
         help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
-        "device, of all (also without a value), or a share; in optimize, without a value, what the search chooses.",
-        door=VALUE,
+        "device, of all (also without a value), or a share.",
     )
     t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
     t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")
@@ -123,7 +121,6 @@ class CostOptions:
         metavar="GB/s",
         help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their "
         "bytes do; with --profile, or --model where there is one.",
-        door=VALUE,
     )
     host_link_shared: int | None = option(
         "--host-link-shared",
@@ -148,7 +145,6 @@ class CostOptions:
         multiple=True,
         metavar="A-B=LATENCY[,GB/s]",
         help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
-        door=VALUE,
     )
     mb_scale: tuple[str, ...] = option(
         "--mb-scale",
@@ -156,7 +152,6 @@ class CostOptions:
         metavar="[KINDS=]FACTORS",
         help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
         "normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.",
-        door=are_factors,
     )
     slice_scale: tuple[str, ...] = option(
         "--slice-scale",
@@ -164,7 +159,6 @@ class CostOptions:
         metavar="[KINDS=]FACTORS",
         help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its "
         "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
-        door=are_factors,
     )
     speed: Value | None = option("--speed", help="How many times as fast each device computes: 1,1,0.9,1.")
     per: str | None = common(
@@ -176,7 +170,6 @@ class CostOptions:
         "--layout",
         metavar="STRING",
         help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
-        door=VALUE,
     )
     t_layer: Value | None = option("--t-layer", help="Forward time of a layer of the layout (1), or one for each.")
     t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
@@ -186,7 +179,7 @@ class CostOptions:
         "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
     )
     unit: str | None = option(
-        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.", door=VALUE
+        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."
     )
     profile: str | None = common(
         "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."
@@ -214,7 +207,6 @@ class CostOptions:
         "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
         "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
         "which waits for the gradient first, give a longer --tb instead.",
-        door=VALUE,
     )
 
 
@@ -233,7 +225,6 @@ class NetworkOptions:
         help="Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of "
         "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices "
         "share a queue (ppsim check --queues pair); the others hang nowhere.",
-        door=VALUE,
     )
     channel: str | None = option(
         "--channel",
@@ -246,19 +237,14 @@ class NetworkOptions:
         type=click.Path(),
         metavar="NAME|FILE",
         help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
-        door=names_cluster,
     )
-    message: str | None = option(
-        "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB.", door=VALUE
-    )
+    message: str | None = option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB.")
     unshard: int | None = option(
         "--unshard",
         type=click.IntRange(min=0),
         help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
     )
-    reduce_grad: bool = flag(
-        "--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.", door=VALUE
-    )
+    reduce_grad: bool = flag("--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.")
 
     @property
     def detailed(self) -> bool:
@@ -276,10 +262,9 @@ class OutputOptions:
         multiple=True,
         metavar="FILE",
         help="Write a file by its suffix; repeatable, - is stdout.",
-        door=WRITES,
     )
     format: str | None = option(
-        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg.", door=WRITES
+        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."
     )
     style: str | None = common(
         "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."
@@ -291,7 +276,7 @@ class OutputOptions:
 class FigureOptions(OutputOptions):
     """Which files to write, and all that charts in them can show."""
 
-    title: str = option("--title", default="", help="Title of the figure or page.", door=VALUE)
+    title: str = option("--title", default="", help="Title of the figure or page.")
     palette: str = option(
         "--palette",
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
@@ -323,7 +308,6 @@ class FigureOptions(OutputOptions):
         multiple=True,
         help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would "
         "cover ops, above them with a line to its place; repeatable.",
-        door=VALUE,
     )
     window: tuple[float, float] | None = option(
         "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."
@@ -335,14 +319,14 @@ class FigureOptions(OutputOptions):
         show_default=False,
         help="End the time axis of figures there, so that several files have one axis.",
     )
-    fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.", door=VALUE)
+    fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.")
     highlight: Highlight | None = option(
         "--highlight",
         type=Highlighted(),
         help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.",
     )
-    phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.", door=VALUE)
-    per_device: bool = flag("--per-device", help="Write idle share and peak beside every row of figures.", door=VALUE)
+    phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.")
+    per_device: bool = flag("--per-device", help="Write idle share and peak beside every row of figures.")
 
     @property
     def look(self) -> Look:
@@ -403,14 +387,14 @@ class SeveralSchedules:
 class JsonOption:
     """How a command prints its answer, where there is no shorter one."""
 
-    as_json: bool = flag("--json", help="Print one JSON object and nothing else.", common=True, door=PRINTS)
+    as_json: bool = flag("--json", help="Print one JSON object and nothing else.", common=True)
 
 
 @dataclass(frozen=True)
 class FaceOptions(JsonOption):
     """How a command prints its answer."""
 
-    quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True, door=VALUE)
+    quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
 
 
 def output_of(request: object) -> Any:

@@ -12,7 +12,6 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import FaceOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.types import CountList
@@ -38,7 +37,7 @@ class LayoutRequest(Request):
     """
 
     question: ClassVar[str] = "layout"
-    string: str | None = option(metavar="[STRING]", door=VALUE)
+    string: str | None = option(metavar="[STRING]")
     devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
     chunks: int | None = common(
         "--chunks", "--vpp", "--vp", "--num-virtual-stages-per-pipeline-rank", help="Stages per device, V."
@@ -48,11 +47,9 @@ class LayoutRequest(Request):
     first: int | None = common("--decoder-first-pipeline-num-layers", help="Layers of the first device.")
     last: int | None = common("--decoder-last-pipeline-num-layers", help="Layers of the last device.")
     account_embedding: bool = flag(
-        "--account-for-embedding-in-pipeline-split", help="Embedding counts as a layer.", common=True, door=VALUE
+        "--account-for-embedding-in-pipeline-split", help="Embedding counts as a layer.", common=True
     )
-    account_loss: bool = flag(
-        "--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True, door=VALUE
-    )
+    account_loss: bool = flag("--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True)
     layers_per_stage: list[int] | None = common(
         "--layers-per-stage", type=CountList(), help="Layers of each stage in model order: 3,4,4,3."
     )

@@ -17,7 +17,6 @@ from ppsim.errors import InputError
 from ppsim.questions import words
 from ppsim.questions.answer import Answer
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Table
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import JsonOption, OneSchedule
 from ppsim.questions.options import Request, common, flag, group
 
@@ -47,11 +46,11 @@ class ListRequest(Request):
     schedule: OneSchedule = group(OneSchedule)
     devices: int = common("--devices", "--pp", default=4, help="Devices of the example.")
     microbatches: int = common(*("--mb", "-m", "--microbatches"), default=8, help="Its microbatches.")
-    models: bool = flag("--models", help="The models, for --model.", common=True, door=VALUE)
-    clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True, door=VALUE)
-    gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True, door=VALUE)
-    software: bool = flag("--software", help="The training frameworks, for --software.", common=True, door=VALUE)
-    links: bool = flag("--links", help="The links, for cluster files, words and --link.", common=True, door=VALUE)
+    models: bool = flag("--models", help="The models, for --model.", common=True)
+    clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True)
+    gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True)
+    software: bool = flag("--software", help="The training frameworks, for --software.", common=True)
+    links: bool = flag("--links", help="The links, for cluster files, words and --link.", common=True)
     face: JsonOption = group(JsonOption)
 
     @property

@@ -17,7 +17,6 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
 from ppsim.questions.build import build, build_memory, layout_for, parse_cap
 from ppsim.questions.cap import parse_caps, read_cap
-from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flag, group
@@ -70,16 +69,12 @@ class MemoryRequest(Request):
         metavar="SIZE[,SIZE...]",
         help="The most a device may hold: a number is activations of one stage, with --layout of one layer; with a "
         "unit, such as 80GiB, bytes of --model or --profile; a list has one for each device.",
-        door=VALUE,
     )
-    measured: str | None = common(
-        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these.", door=PATH
-    )
+    measured: str | None = common("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
     breakdown: bool = flag(
         "--breakdown",
         help="What holds each device's peak; in figures, what fills the fullest over time.",
         common=True,
-        door=VALUE,
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")

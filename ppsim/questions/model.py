@@ -13,7 +13,6 @@ from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, fact, heading
-from ppsim.questions.door import PATH, VALUE, names_cluster
 from ppsim.questions.groups import JsonOption
 from ppsim.questions.list import ListRequest, Shelves, card_of
 from ppsim.questions.options import Request, common, group, option
@@ -55,11 +54,8 @@ class TrainingOptions:
         "-s",
         metavar="NAME",
         help="The schedule: 1f1b, or interleaved with chunks, by default.",
-        door=VALUE,
     )
-    layout: str | None = common(
-        "--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.", door=VALUE
-    )
+    layout: str | None = common("--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
     again: str | None = common("--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
     zero: int | None = option(
         "--zero", help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
@@ -88,12 +84,11 @@ class ModelRequest(Request):
     """
 
     question: ClassVar[str] = "model"
-    file: str | None = option(metavar="[NAME|FILE]", door=PATH)
+    file: str | None = option(metavar="[NAME|FILE]")
     machine: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
         help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
-        door=names_cluster,
     )
     training: TrainingOptions = group(TrainingOptions, "Training")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.base.deadline import TimeOver, end_by, interrupt_at
+from ppsim.base.deadline import TimeOver, end_by
 from ppsim.base.notes import progress
 from ppsim.base.numbers import format_number
 from ppsim.base.results import Results
@@ -21,10 +21,9 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory
-from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions
-from ppsim.questions.optimize_text import count_copied, front_line, front_lines, outcome_line, proof_lines, sentences
+from ppsim.questions.optimize_text import front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.problems import (
     SearchOptions,
@@ -56,30 +55,26 @@ LISTED, FIRST_S = 0.6, 2.0
 class OptimizeRequest(Request):
     """Find the best schedule for given costs and memory, and how far from the best possible it can be.
 
-    Backwards run as I and W; with --offload the search also chooses which activations wait on the host. Starts from
-    every schedule of the list, searches, and proves small problems with OR-tools (extra optimize). The bound is a time
-    that no schedule beats: optimal means that it is attained. With --offload bound and proof hold where no copy back
-    waits for a copy out of its device, as two streams copy. Exits with 1 where no schedule fits the cap, and says
-    which cap would do. Ctrl-C ends the search and keeps the best; with --results the same command goes on from it.
+    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
+    (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
+    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best; with --results
+    the same command goes on from it.
 
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
       ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
-      ppsim optimize --devices 4 --mb 8 --cap 2,2,2,1 --offload --t-offload 0.5 --t-reload 0.5
       ppsim optimize --devices 8 --mb 32 --front --time-limit 3600 --results front.csv
     """
 
     question: ClassVar[str] = "optimize"
     search: SearchOptions = group(SearchOptions, "Problem")
-    front: bool = flag(
-        "--front", help="Find the best for each cap: time against memory; -o draws it.", common=True, door=VALUE
-    )
+    front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
         default=30.0,
         help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
-        "compiles, which takes up to 20 s of them.",
+        "compiles, for up to 20 s, and may end as much later.",
     )
     seed: int = option(
         "--seed",
@@ -92,7 +87,7 @@ class OptimizeRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
 
     def check(self) -> None:
         """Refuse files that cannot show a front before anything is searched."""
@@ -117,10 +112,8 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
-    from ppsim.search.orders.improve import prepare_walks
     from ppsim.search.orders.kept import describe_problem
     from ppsim.search.orders.optimize import find_front
-    from ppsim.search.rules.heuristics import pays_to_compile
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
     listed = begin + LISTED * request.time_limit
@@ -128,9 +121,6 @@ def answer(request: OptimizeRequest) -> Optimized:
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
-        with suppress(TimeOver), interrupt_at(listed):
-            if pays_to_compile(problems[0]):
-                prepare_walks(problems[0])
         inputs = inputs_of(Given.of(request), problems[0].costs)
         kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
         with open_results(tasks, kept_for) as results, ExitStack() as stack:
@@ -242,7 +232,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``; with copies under the outcome's condition."""
+        """``optimal`` where the bound is attained, else ``feasible``."""
         return self.outcome.status
 
     @property
@@ -357,7 +347,6 @@ def _numbers(found: Outcome) -> dict[str, Any]:
         "activations_of": problem.holder,
         "cap": None if problem.cap is None else problem.caps,
         "after_i": problem.after_i,
-        **({"copied": count_copied(solution), "condition": found.condition} if problem.offload else {}),
         "origin": solution.origin,
         "interrupted": found.interrupted,
         "best_known": best.origin if best else None,

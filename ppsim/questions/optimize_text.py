@@ -11,7 +11,6 @@ from ppsim.version import INSTALL_OPTIMIZE
 
 if TYPE_CHECKING:
     from ppsim.search.orders.optimize import Outcome
-    from ppsim.search.problem import Solution
 
 Rows = Sequence[tuple[float, "Outcome"]]
 
@@ -22,7 +21,7 @@ def outcome_line(found: Outcome) -> Line:
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
         f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}{_provided(found)}  peak {format_number(solution.most_held)}"
+        f"{found.status}  peak {format_number(solution.most_held)}"
     )
 
 
@@ -31,31 +30,14 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     optimal = found.status == "optimal"
     proof = ": optimal, proved" if optimal else f"; this one is {format_share(found.gap)} from it at most"
-    shorter = f"no schedule has a shorter {problem.objective}{_provided(found)}"
+    shorter = f"no schedule has a shorter {problem.objective}"
     rows = [
         ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
         ("bound", f"{format_number(found.bound)} {unit}", f"{shorter}{proof}"),
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
-    if problem.offload:
-        copied, of = count_copied(solution), problem.n_stages * problem.microbatches
-        many = f"{min(copied)} to {max(copied)} of a device" if len(copied) > 16 else " ".join(map(str, copied))
-        rows.append(("copied", str(sum(copied)), f"of {of} activations wait on the host ({many})"))
     for name, value, note in rows:
         yield Line(f"{name:<18} {value:>12}   {note}", 34)
-
-
-def _provided(found: Outcome) -> str:
-    """The condition of the bound, as it follows a claim; empty where there is none."""
-    return f" where {found.condition}" if found.condition else ""
-
-
-def count_copied(solution: Solution) -> list[int]:
-    """How many activations of each device are copied to the host."""
-    from ppsim.core.ops import Kind
-
-    made = solution.schedule
-    return [int((made.kind[made.queue(device)] == Kind.OFFLOAD).sum()) for device in range(made.n_devices)]
 
 
 def _held_note(found: Outcome) -> str:
@@ -106,7 +88,7 @@ def front_line(rows: Rows) -> Line:
     each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
     proved = sum(found.status == "optimal" for _, found in rows)
     front = f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in {problem.costs.unit}"
-    return Line(f"{front}: {each}  ({proved} of {len(rows)} optimal{_provided(rows[0][1])})")
+    return Line(f"{front}: {each}  ({proved} of {len(rows)} optimal)")
 
 
 def front_lines(rows: Rows) -> Iterator[Block]:
@@ -129,5 +111,4 @@ def front_lines(rows: Rows) -> Iterator[Block]:
     cells = [list(row.values()) for row in table]
     yield Table(list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by"))
     holder = rows[0][1].problem.holder
-    beats = f"no schedule beats it{_provided(rows[0][1])}"
-    yield Line(f"held counts activations of one {holder}; the bound is of the objective, and {beats}")
+    yield Line(f"held counts activations of one {holder}; the bound is of the objective, and no schedule beats it")

@@ -39,7 +39,6 @@ class Option:
     section: str  # of the command's help
     common: bool  # whether the short help has it
     settings: Mapping[str, Any]  # what else click is told of it
-    door: Any = None  # what a file or a page may state for it, of :mod:`ppsim.questions.door`
     annotation: str = ""  # the type of its field, as source text
 
     @property
@@ -76,13 +75,11 @@ class Request:
     Attributes:
         question: its name, which is the command's.
         tables: whether its files may be tables: csv, json, parquet.
-        retired: spellings of the command line that have no meaning any more, and are still accepted.
         given: names of the options that the user gave, to tell them from defaults.
     """
 
     question: ClassVar[str]
     tables: ClassVar[bool] = False
-    retired: ClassVar[tuple[str, ...]] = ()
     given: frozenset[str] = frozenset()
 
     def check(self) -> None:
@@ -98,7 +95,6 @@ def option(
     help: str = "",
     default: Any = None,
     common: bool = False,
-    door: Any = None,
     **more: Any,
 ) -> Any:
     """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or ``multiple``.
@@ -108,7 +104,7 @@ def option(
     default = () if more.get("multiple") or more.get("nargs") == -1 else default
     if isinstance(default, str | int | float) and default != "" and not isinstance(default, bool):
         more.setdefault("show_default", True)
-    return field(default=default, metadata={OPTION: Option("", spellings, type, default, help, "", common, more, door)})
+    return field(default=default, metadata={OPTION: Option("", spellings, type, default, help, "", common, more)})
 
 
 def common(*spellings: str, **more: Any) -> Any:

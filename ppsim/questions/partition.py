@@ -23,7 +23,6 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, fact, heading
 from ppsim.questions.build import build_costs, build_schedule
-from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flatten, group, option
@@ -87,7 +86,6 @@ class PartitionRequest(Request):
         "--cap",
         metavar="SIZE",
         help="The most a device may hold: activations of one layer, or bytes: 80GiB.",
-        door=VALUE,
     )
     time_limit: float = common(
         "--time-limit",

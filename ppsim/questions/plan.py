@@ -23,7 +23,6 @@ from ppsim.questions.against import Against, compare_runs
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
-from ppsim.questions.door import VALUE, names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
@@ -97,13 +96,11 @@ class PlanRequest(Request):
         "--model",
         metavar="NAME|FILE",
         help="The model: of the library (ppsim list --models), TOML, or config.json.",
-        door=names_model,
     )
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
         help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
-        door=names_cluster,
     )
     gpus: int | None = common(
         "--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all (all of a cluster of several kinds of nodes)."
@@ -111,24 +108,19 @@ class PlanRequest(Request):
     gbs: int | None = common("--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).")
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
-    any_schedule: bool = flag(
-        "--any", help="Also schedules, groups of ranks and ZeRO that the software lacks.", door=VALUE
-    )
+    any_schedule: bool = flag("--any", help="Also schedules, groups of ranks and ZeRO that the software lacks.")
     top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
     front: bool = flag(
         "--front",
         help="Also the plans that need less memory: the front of time against memory.",
         common=True,
-        door=VALUE,
     )
     flags: str | None = common(
         "--flags",
         type=click.Choice(["megatron", "torchtitan"]),
         help="Plan for this framework; print the best plan as launch flags, or as TOML.",
     )
-    ranks: bool = flag(
-        "--ranks", help="Print where the best plan's ranks lie, and the links that they use.", door=VALUE
-    )
+    ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
     anchor: tuple[str, ...] = option(
         "--anchor",
         type=click.Path(),
@@ -142,9 +134,7 @@ class PlanRequest(Request):
         metavar="TABLE",
         help="Predict runs of a table instead (json, csv, parquet); they may be of --model and --cluster too.",
     )
-    improve: bool = flag(
-        "--improve", help="With --against: plan each run anew, and say what that would change.", door=VALUE
-    )
+    improve: bool = flag("--improve", help="With --against: plan each run anew, and say what that would change.")
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -345,13 +335,10 @@ def _able(request: PlanRequest) -> Able:
 
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
-    from ppsim.search.orders.v_limit import prepare_v
-    from ppsim.workload.plans.search import has_many, search
+    from ppsim.workload.plans.search import search
     from ppsim.workload.plans.task import Found
 
     found, tasks = Found(), request.tasks
-    if "v-auto" in task.axes.fitted and has_many(task):
-        prepare_v()
 
     def run(function: Any, candidates: Any) -> Any:
         place = {candidate.key: index for index, candidate in enumerate(candidates)}

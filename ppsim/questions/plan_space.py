@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
-from ppsim.questions.door import VALUE
 from ppsim.questions.options import common, option
 from ppsim.questions.types import CountList, Numbers
 
@@ -36,21 +35,19 @@ class SpaceOptions:
     vp: list[int] | None = common("--vp", help="Chunks of the model on each pipeline device (1 to 12).")
     mbs: list[int] | None = common("--mbs", help="Sequences in a microbatch (1,2,4,8,16).")
     schedules: str | None = common(
-        "--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay).", door=VALUE
+        "--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay)."
     )
-    recomputes: str | None = common("--recomputes", metavar="NAMES", help="Of none,selective,full (all).", door=VALUE)
+    recomputes: str | None = common("--recomputes", metavar="NAMES", help="Of none,selective,full (all).")
     recompute_modules: str | None = option(
         "--recompute-modules",
         metavar="NAMES",
         help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of "
         "experts with fused kernels the second to the fourth).",
-        door=VALUE,
     )
     layouts: str | None = option(
         "--layouts",
         metavar="NAMES",
         help="Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed (all).",
-        door=VALUE,
     )
     zero: list[int] | None = option(
         "--zero", type=CountList(), help="Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too)."
@@ -66,9 +63,7 @@ class SpaceOptions:
         "--precision", type=click.Choice(PRECISIONS), default="bf16", help="Precision of the linear layers' products."
     )
     seq: int | None = common("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).")
-    cap: str | None = common(
-        "--cap", metavar="SIZE", help="Memory of a GPU for training (94% of its own): 75GiB.", door=VALUE
-    )
+    cap: str | None = common("--cap", metavar="SIZE", help="Memory of a GPU for training (94% of its own): 75GiB.")
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
     )

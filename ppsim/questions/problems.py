@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ PLACEMENTS = ("linear", "v", "loop")
 # Seconds that a schedule takes for each op to be made and timed, to be drawn too, and for each device; those after the
 # limit that it may take.
 TIMED_S, OP_S, DEVICE_S, LATE_S = 1.5e-7, 2e-7, 1.5e-5, 2.0
-MOST_COPIED = 3_000  # ops of a schedule of the list up to which its copies are listed
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     if cap is not None and search.placement == "auto" and not layers:
         cap = (np.asarray(cap) * chunks).tolist()
     priced = _at_full_speed(priced, placement)
-    return Problem(placement, M, priced, cap, search.after_i, search.objective, layers, bool(costs.offload))
+    return Problem(placement, M, priced, cap, search.after_i, search.objective, layers)
 
 
 def _text(cap: Value) -> str:
@@ -147,7 +145,7 @@ def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
             float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems, search), strict=True)
         )
         assert search.cap is not None
-        stages = 1 if problems[0].offload else int(problems[0].least_caps.max())
+        stages = int(problems[0].least_caps.max())
         why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
         of_layers = " activations of one layer" if problems[0].layers else ""
         raise PpsimError(
@@ -192,7 +190,6 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
     found, late, above = list[Any](), list[str](), list[str]()
     takes = _takes(problem, TIMED_S)
     placement, M = problem.placement, problem.microbatches
-    plain = replace(costs, offload=None)  # the search's own copies are no rule's
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in sorted(families(), key=lambda family: (family.uses_costs, family.fills, family.split)):
         if not family.interchangeable or family.placement.partition("-")[0] != placement.name:
@@ -203,7 +200,7 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
                 check_time(takes)
                 for shape in _shapes(size, problem, family.options):
                     try:
-                        schedule = build_schedule(family.name, shape, plain, quiet=True)
+                        schedule = build_schedule(family.name, shape, costs, quiet=True)
                     except PpsimError:  # this family does not take the shape
                         continue
                     if not solves(problem, schedule):
@@ -211,11 +208,8 @@ def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grac
                     if len(schedule) >= LARGE and not is_held(problem, schedule):
                         above.append(family.name)
                         continue
-                    group = f" --group-size {shape.group_size}" if shape.group_size else ""
-                    found.append(know(evaluate(problem, schedule, family.name + group), problem))
-                    found.extend(_copied(found[-1], problem))
-                    if not problem.offload:
-                        break
+                    found.append(know(evaluate(problem, schedule, family.name), problem))
+                    break
             found = _times_of_best(found, problem)
         except TimeOver:
             late.append(family.name)
@@ -232,31 +226,13 @@ def _times_of_best(known: list[Known], problem: Problem) -> list[Known]:
     return [k if k is best else replace(k, solution=replace(k.solution, timeline=None)) for k in known]
 
 
-def _copied(known: Known, problem: Problem) -> Iterator[Known]:
-    """A schedule of the list with the copies of ``--offload N``, where copies are allowed."""
-    from ppsim.search.orders.optimize import know
-    from ppsim.search.problem import evaluate
-    from ppsim.search.rules.offload import add_offload
-
-    schedule, name = known.solution.schedule, known.solution.origin
-    copies = problem.offload and len(schedule) <= MOST_COPIED
-    for chunks in range(1, problem.placement.n_chunks + 1) if copies else ():
-        made = add_offload(schedule, problem.costs, chunks)
-        yield know(evaluate(problem, made, f"{name} --offload {chunks}"), problem)
-
-
 def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> list[ShapeOptions]:
-    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage.
-
-    With copies also with PipeOffload's groups, of as many microbatches as devices and half as many.
-    """
+    """The shape, first with the cap as the limit of a family that takes one, in activations of its largest stage."""
     most = np.zeros(problem.n_devices)
     np.maximum.at(most, problem.device, problem.amounts)
     cap = float((problem.caps / np.maximum(most, 1)).min())
     limited = [replace(size, limit=int(cap))] if "limit" in options and cap < 1e9 else []
-    pipeoffload = problem.offload and options == ("group_size",)
-    groups = (-(-problem.n_devices // 2), problem.n_devices) if pipeoffload else ()
-    return [*limited, size, *(replace(size, group_size=group) for group in groups)]
+    return [*limited, size]
 
 
 def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOptions) -> None:
@@ -266,7 +242,6 @@ def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOp
 
     problem = problems[0]
     queues: list[Any] = [np.empty(0, np.int64) for _ in range(problem.n_devices)]
-    copies = (Kind.OFFLOAD, Kind.RELOAD) if problem.offload else ()
-    queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, *copies, Kind.I, Kind.W)])
+    queues[int(problem.device[0])] = np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.I, Kind.W)])
     split = Schedule.from_queues("a search", problem.placement, problem.microbatches, queues)
     check_used([split, *(entry.solution.schedule for entries in known for entry in entries)], costs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
+from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.terms import Spread, Terms
     from ppsim.real.traces.run import RealRun
+    from ppsim.show.files.provenance import Origin
 
 SCHEMA = "ppsim.read/1"
 FORMATS = {
@@ -48,8 +50,13 @@ class ReadRequest(Request):
     that ppsim validate kept, a log with Megatron-LM's timers, or a schedule. The schedule is read off the order of ops,
     and named where it is a known one's. Medians are over all iterations but the first one of a run.
 
+    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command that made them, which
+    is printed for you to paste; -q prints it alone where a file has no ops. torch's CSV of a schedule has no place for
+    a command: write the JSON in the same command (-o x.csv -o x.json).
+
     \b
       ppsim read run/
+      ppsim read figure.svg
       ppsim read ops.parquet --unit us
       ppsim read rank0.json.gz rank1.json.gz --iteration 4-20
     """
@@ -77,7 +84,7 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
     return answer(ask(ReadRequest, {"files": files} | options))
 
 
-def answer(request: ReadRequest) -> ObservedRun | Shape | Timers:
+def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written:
     """Read what is named."""
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
@@ -88,16 +95,61 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers:
     if len(files) == 1 and shows_timers(files[0]):
         refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
         return Timers(request, files[0], read_timers(files[0]))
-    if len(files) == 1 and not shows_run(files[0]):
-        draft = read_file(files[0])
-        if draft.start is None:
+    is_run = len(files) > 1 or shows_run(files[0])
+    origin = None if is_run else _origin(files)
+    try:
+        draft = None if is_run else read_file(files[0])
+        if draft and draft.start is None:
             schedule = require_sound(draft).schedule()
-            return Shape(request, replace(schedule, name=recognise(schedule) or "custom"))
-        observed = read_named_run(files)
-    else:
-        observed = read_named_run(files, request.schedule, request.unit or "")
+            named = replace(schedule, name=recognise(schedule) or "custom")
+            return Shape(request, named, origin.command if origin else "")
+        observed = read_named_run(files) if draft else read_named_run(files, request.schedule, request.unit or "")
+    except InputError:
+        found = _origin(files)
+        if found is None or Given.of(request).spellings(("schedule", "iteration", "unit")):
+            raise
+        return Written(request, found)
     kept = observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
-    return ObservedRun(request, observed, kept)
+    return ObservedRun(request, observed, kept, origin.command if origin else "")
+
+
+def _origin(files: Sequence[str]) -> Origin | None:
+    """How a single file was made, None for a folder, several files or standard input."""
+    from ppsim.show.files.provenance import read_origin
+
+    return read_origin(files[0]) if len(files) == 1 and os.path.isfile(files[0]) else None
+
+
+@dataclass(frozen=True)
+class Written(Answer[ReadRequest]):
+    """A file that ppsim wrote, and that holds no ops to show.
+
+    Attributes:
+        origin: the command that made it, and the version.
+    """
+
+    origin: Origin
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1`` for such a file."""
+        source, origin = self.request.files[0], self.origin
+        return {
+            "schema": SCHEMA,
+            "source": source,
+            "format": "written",
+            "version": origin.version or None,
+            "command": origin.command,
+        }
+
+    def line(self) -> Iterator[Block]:
+        """The command."""
+        yield self.origin.command
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, and the command."""
+        version = f" {self.origin.version}" if self.origin.version else ""
+        yield Line(f"file       {self.request.files[0]}: written by ppsim{version}, without ops to show", 11)
+        yield from _command_line(self.origin.command)
 
 
 @dataclass(frozen=True)
@@ -107,10 +159,12 @@ class ObservedRun(Answer[ReadRequest]):
     Attributes:
         run: all of its iterations.
         kept: the iterations that the medians are over.
+        command: what made the file, a line for a shell; empty where it does not say it.
     """
 
     run: RealRun
     kept: RealRun
+    command: str
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
@@ -139,6 +193,7 @@ class ObservedRun(Answer[ReadRequest]):
             "clock_offsets": observed.offset.tolist(),
             "notes": list(observed.notes),
             "understood": list(observed.understood),
+            "command": self.command or None,
         }
 
     def line(self) -> Iterator[Block]:
@@ -149,6 +204,7 @@ class ObservedRun(Answer[ReadRequest]):
         """What it is, the times of its stages, and what passes between ops."""
         value = self.json_object()
         yield from self.line()
+        yield from _command_line(self.command)
         yield ""
         yield _stage_table(self.kept, value)
         yield ""
@@ -161,18 +217,29 @@ class Shape(Answer[ReadRequest]):
 
     Attributes:
         schedule: what the file holds, named as the family whose order it has, or ``custom``.
+        command: what made the file, a line for a shell; empty where it does not say it.
     """
 
     schedule: Schedule
+    command: str
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``, without a run's numbers."""
-        return {"schema": SCHEMA, "source": self.request.files[0], "format": "schedule", **_shape_object(self.schedule)}
+        source, command = self.request.files[0], self.command or None
+        shape = _shape_object(self.schedule)
+        return {"schema": SCHEMA, "source": source, "format": "schedule", **shape, "command": command}
 
     def blocks(self) -> Iterator[Block]:
         """What it is."""
         yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
         yield Line(_schedule_line(self.schedule), 11)
+        yield from _command_line(self.command)
+
+
+def _command_line(command: str) -> Iterator[Block]:
+    """The command that made a file, in one piece so that it can be pasted; nothing where there is none."""
+    if command:
+        yield f"command    {command}"
 
 
 def _shape_object(schedule: Schedule) -> dict[str, Any]:

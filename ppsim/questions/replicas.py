@@ -13,7 +13,6 @@ from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import costs_of_replica, draws_by_replica
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, NetworkOptions
 from ppsim.questions.options import option
 from ppsim.questions.timing import time_ops
@@ -109,7 +108,6 @@ class ReplicaOptions:
         metavar="N,R=F,...",
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 "
         "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of --mb-scale anew.",
-        door=VALUE,
     )
 
 

@@ -18,7 +18,6 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
-from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
@@ -63,7 +62,6 @@ class RunRequest(Request):
     """
 
     question: ClassVar[str] = "run"
-    retired: ClassVar[tuple[str, ...]] = ("--steady",)
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
@@ -71,25 +69,18 @@ class RunRequest(Request):
     cap: str | None = cap_option(OF_A_STAGE)
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).", door=VALUE)
-    merge_bw: bool = flag(
-        "--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.", door=VALUE
-    )
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).", door=VALUE)
-    lanes: bool = flag(
-        "--lanes", help="Show copies and collectives in a line below each device of the chart.", door=VALUE
-    )
+    lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).")
+    merge_bw: bool = flag("--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.")
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+    lanes: bool = flag("--lanes", help="Show copies and collectives in a line below each device of the chart.")
     memory: bool | None = flag(
-        "--memory/--no-memory", help="Draw what the devices hold below figures (on, except in style paper).", door=VALUE
+        "--memory/--no-memory", help="Draw what the devices hold below figures (on, except in style paper)."
     )
     grid: bool = flag(
         "--grid",
         help="Show the steps on integer time slots, empty where a device must wait; -o csv or json.",
-        door=VALUE,
     )
-    reorder: bool = flag(
-        "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.", door=VALUE
-    )
+    reorder: bool = flag("--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 

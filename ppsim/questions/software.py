@@ -10,7 +10,6 @@ import click
 
 from ppsim.base.notes import note
 from ppsim.errors import InputError
-from ppsim.questions.door import VALUE
 from ppsim.questions.options import common, flag, option
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ class SoftwareOptions:
         "--software",
         metavar="NAME[@RELEASE]",
         help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).",
-        door=VALUE,
     )
     dispatch: str | None = option(
         "--dispatch",
@@ -52,7 +50,6 @@ class SoftwareOptions:
     overlap_a2a: bool | None = flag(
         "--overlap-a2a/--no-overlap-a2a",
         help="All-to-all behind another microbatch's compute (the software's).",
-        door=VALUE,
     )
     cuda_graphs: str | None = option(
         "--cuda-graphs",
@@ -62,22 +59,18 @@ class SoftwareOptions:
     fused_experts: bool | None = flag(
         "--fused-experts/--no-fused-experts",
         help="Routing and casts fused into experts' products (the software's).",
-        door=VALUE,
     )
     overlap_tp: bool | None = flag(
         "--overlap-tp/--no-overlap-tp",
         help="Tensor-parallel messages behind products, as async TP (the software's).",
-        door=VALUE,
     )
     overlap_dp: bool | None = flag(
         "--overlap-dp/--no-overlap-dp",
         help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
-        door=VALUE,
     )
     post_validation: bool | None = flag(
         "--post-validation/--no-post-validation",
         help="A device's optimizer step waits for no other device, as zero-bubble's (the software's).",
-        door=VALUE,
     )
     gradient_precision: str | None = option(
         "--gradient-precision",
@@ -92,12 +85,10 @@ class SoftwareOptions:
     narrow_activation: bool | None = flag(
         "--narrow-activation/--no-narrow-activation",
         help="Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).",
-        door=VALUE,
     )
     narrow_weights: bool | None = flag(
         "--narrow-weights/--no-narrow-weights",
         help="Weights held and gathered as narrow as they are multiplied (the software's).",
-        door=VALUE,
     )
     rank_order: str | None = option(
         "--rank-order",

@@ -11,7 +11,6 @@ import click
 
 from ppsim.base.source import STANDARD_INPUT
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.questions.door import VALUE
 from ppsim.questions.options import option
 from ppsim.questions.words import title_of
 
@@ -32,7 +31,6 @@ def iteration_option(default: str) -> Any:
         default=default,
         show_default=True,
         help="Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20.",
-        door=VALUE,
     )
 
 

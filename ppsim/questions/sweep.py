@@ -21,7 +21,6 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line
 from ppsim.questions.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
 from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
-from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import (
     OWN,
@@ -78,9 +77,7 @@ class SweepRequest(Request):
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option(OF_A_SHARE)
     output: OutputOptions = group(OutputOptions, "Output")
-    heat: bool = flag(
-        "--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True, door=VALUE
-    )
+    heat: bool = flag("--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True)
     tasks: TaskOptions = group(TaskOptions, "Work")
     face: FaceOptions = group(FaceOptions, "Output")
 

@@ -19,7 +19,6 @@ from ppsim.base.results import Results
 from ppsim.base.signals import raise_swallowed
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
-from ppsim.questions.door import CONNECTS, KEEPS
 from ppsim.questions.options import option
 
 Task = TypeVar("Task")
@@ -35,14 +34,12 @@ class TaskOptions:
         "--dask",
         metavar="ADDRESS|local",
         help="Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.",
-        door=CONNECTS,
     )
     results: str | None = option(
         "--results",
         type=click.Path(),
         metavar="FILE",
         help="Keep finished work in a .parquet or .csv file, and go on from what it has.",
-        door=KEEPS,
     )
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
-from ppsim.questions.door import names_model
 from ppsim.questions.options import common, option
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --s
 def model_option(what: str) -> Any:
     """Declare the option that names a model; ``what`` is taken of it."""
     help_ = f"{what} of a model: {SPELLINGS}"
-    return option("--model", metavar="NAME|FILE", help=help_, common=True, door=names_model)
+    return option("--model", metavar="NAME|FILE", help=help_, common=True)
 
 
 @dataclass(frozen=True)

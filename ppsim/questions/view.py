@@ -14,13 +14,13 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.ask import ask, find_options
 from ppsim.questions.build import add_memory, build, measure_with_bound
-from ppsim.questions.door import Door, admit_value, names_schedule
 from ppsim.questions.given import GIVEN_COSTS, SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.questions.options import Option, Request, flatten, group, make
 from ppsim.questions.runs import SIMULATED, TimedRun, explain_costs, show_stated
 from ppsim.questions.several import options_taken
 from ppsim.questions.stated import Stated, read_stated
+from ppsim.questions.view_fields import check_field
 from ppsim.questions.view_model import ModelOptions, PlanPageRequest, price_of
 from ppsim.questions.words import title_of
 from ppsim.questions.write import inputs_of
@@ -116,7 +116,7 @@ def _asked(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Read the fields of a page, none of which names a file of this machine."""
     values = {declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)}
     for declared, value in find_options(kind, values):
-        admit_value(declared, value, "the page", "ppsim run in a terminal takes it", _is_dropped)
+        check_field(declared, value)
     return ask(kind, values)
 
 
@@ -271,11 +271,6 @@ def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
 def _of_model(request: ViewRequest) -> dict[str, Any]:
     """The model and where it runs, for which there is no command; empty without one."""
     return asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}
-
-
-def _is_dropped(door: Door, text: str) -> bool:
-    """Whether an argument is a schedule in a file that was dropped, which a page may name."""
-    return door is names_schedule and text.startswith(DROPPED)
 
 
 def _found(spec: str, folder: Path) -> str:

@@ -17,7 +17,6 @@ import click
 
 from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.door import names_cluster, names_model
 from ppsim.questions.given import Given
 from ppsim.questions.options import Request, option
 from ppsim.questions.trained import Trained, TrainedOptions
@@ -37,7 +36,7 @@ POLL_S = 0.1
 class ModelOptions:
     """The model whose stages the page times, on the cluster of the messages, and whose bytes devices hold."""
 
-    model: str | None = option("--model", help="A model of the library.", door=names_model)
+    model: str | None = option("--model", help="A model of the library.")
     tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
     ep: int | None = option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel ranks, inside dp x tp (1).")
     dp: int | None = option("--dp", type=click.IntRange(1, 1 << 16), help="Replicas, which share the optimizer (1).")
@@ -55,8 +54,8 @@ class PlanPageRequest(Request):
     """What a page may ask of ``ppsim plan``."""
 
     question: ClassVar[str] = "plan"
-    model: str | None = option("--model", door=names_model)
-    cluster: str | None = option("--cluster", door=names_cluster)
+    model: str | None = option("--model")
+    cluster: str | None = option("--cluster")
     gpus: int | None = option("--gpus", type=click.IntRange(1, MOST_GPUS))
     gbs: int | None = option("--gbs", type=click.IntRange(1, MOST_SEQUENCES))
 

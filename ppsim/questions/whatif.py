@@ -31,7 +31,6 @@ from ppsim.questions.build import (
     times_used,
 )
 from ppsim.questions.build import TIMES as GIVEN
-from ppsim.questions.door import VALUE, door_of
 from ppsim.questions.given import LAYER_TIMES, Given
 from ppsim.questions.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Option, flatten, list_options
@@ -214,18 +213,6 @@ def _takes(family: Family | None, shape: ShapeOptions) -> bool:
         return family is not None and bool(shape_for(family, **asdict(shape)))
     except PpsimError:
         return False
-
-
-def states_values(change: str) -> bool:
-    """Whether a change states for each of its options what a stranger's file may state; a key may be no option."""
-    keys = changeable_options()
-    for part in PART.split(change):
-        key, _, value = (each.strip() for each in part.partition("="))
-        match = KEY.fullmatch(key)
-        door = door_of(keys[match[1]]) if match and match[1] in keys else VALUE
-        if door != VALUE and not (callable(door) and door(value)):
-            return False
-    return True
 
 
 def changeable_options() -> dict[str, Option]:

@@ -15,7 +15,7 @@ from ppsim.core.ops import Kind
 from ppsim.core.schedule import Placement, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import order_by_time, span_of
+from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import InputError
 
 Objective = Literal["span", "makespan"]
@@ -23,7 +23,6 @@ Objective = Literal["span", "makespan"]
 ROUNDING = 1e-9
 # Ops from which timing a schedule a second time would take longer than holding its times.
 LARGE = 1_000_000
-COPIES = (Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Problem:
     objective: Objective = "span"
     # of each stage, where activations count per layer; None where they count per stage, whatever it holds
     layers: tuple[int, ...] | None = None
-    offload: bool = False  # whether activations may be copied to the host, in the costs' times of OFFLOAD and RELOAD
 
     def __post_init__(self) -> None:
         if self.placement.n_replicas != 1:
@@ -101,10 +99,10 @@ class Problem:
         """Shape (devices,): the least that each device must be able to hold: one F of each of its stages.
 
         A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
-        microbatch before it starts the next needs no more. Where copies may wait on the host, one stage's are enough.
+        microbatch before it starts the next needs no more.
         """
         least = np.zeros(self.n_devices, np.int64)
-        (np.maximum if self.offload else np.add).at(least, self.device, self.amounts)
+        np.add.at(least, self.device, self.amounts)
         return least
 
     @cached_property
@@ -116,12 +114,6 @@ class Problem:
     def latency(self) -> NDArray[np.float64]:
         """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from the same device."""
         return np.ascontiguousarray(latencies(self.placement, self.costs.comm)[:, 0].T)
-
-    @cached_property
-    def copy_times(self) -> NDArray[np.float64]:
-        """Shape (2, stages): times of a copy to the host and of one back; zero where nothing may be copied."""
-        given = [self.costs.others.get(kind, 0.0) for kind in (Kind.OFFLOAD, Kind.RELOAD)]
-        return np.stack([np.broadcast_to(each, self.n_stages) for each in given]) * float(self.offload)
 
     @cached_property
     def joins(self) -> NDArray[np.bool_]:
@@ -187,35 +179,29 @@ def latencies(placement: Placement, comm: float | NDArray[np.float64], backward:
 def _changes(after_i: float) -> NDArray[np.float64]:
     """Shape (kinds,): the share of an activation that an op of each kind adds to what its device holds."""
     change = np.zeros(len(Kind))
-    change[[Kind.F, Kind.B, Kind.RELOAD, Kind.OFFLOAD]] = 1.0, -1.0, 1.0, -1.0
+    change[[Kind.F, Kind.B]] = 1.0, -1.0
     change[[Kind.I, Kind.W]] = after_i - 1.0, -after_i
     return change
 
 
 def held_at_most(
-    schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None, timeline: Timeline | None = None
+    schedule: Schedule, after_i: float = 1.0, amounts: NDArray[np.int64] | None = None
 ) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, shape (devices,).
 
     F takes the amount of its stage, one without ``amounts``; I gives back all but the share ``after_i``, W or B the
-    rest. With copies, which the order of the queue does not place in time, the timeline says when.
+    rest.
     """
     each = np.outer(_changes(after_i), np.ones(schedule.n_stages) if amounts is None else amounts)
     queues = map(schedule.queue, range(schedule.n_devices))
-    if timeline is None:  # queue by queue, as columns of all ops take long where there are millions
-        changes = (each[schedule.kind[queue], schedule.stage[queue]] for queue in queues)
-    else:
-        change = each[schedule.kind, schedule.stage]
-        change = change[order_by_time(timeline, change)]
-        changes = (change[queue] for queue in queues)
+    # Queue by queue, as columns of all ops take long where there are millions.
+    changes = (each[schedule.kind[queue], schedule.stage[queue]] for queue in queues)
     return np.array([np.cumsum(change).max(initial=0.0) for change in changes])
 
 
-def measure_held(problem: Problem, schedule: Schedule, timeline: Timeline | None = None) -> NDArray[np.float64]:
+def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, as the problem counts them, shape (devices,)."""
-    if schedule.has_lanes and timeline is None:
-        timeline = simulate(schedule, problem.costs)
-    return held_at_most(schedule, problem.after_i, problem.amounts, timeline if schedule.has_lanes else None)
+    return held_at_most(schedule, problem.after_i, problem.amounts)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
@@ -232,19 +218,17 @@ def solves(problem: Problem, schedule: Schedule) -> bool:
     """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
     cells, count = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=len(Kind))
     f, b, i, w = count[[Kind.F, Kind.B, Kind.I, Kind.W]].tolist()
-    copies = count[list(COPIES)].tolist() if problem.offload else [0, 0, 0]
     return (
         np.array_equal(schedule.placement.devices, problem.placement.devices)
         and schedule.n_microbatches == problem.microbatches
         and f == b + i == b + w == cells
-        and copies[0] == copies[1]
-        and f + b + i + w + sum(copies) == len(schedule)
+        and f + b + i + w == len(schedule)
     )
 
 
 def evaluate(problem: Problem, schedule: Schedule, origin: str) -> Solution:
     """Simulate a schedule under the problem's costs (Deadlock: the schedule cannot finish)."""
     timeline = simulate(schedule, problem.costs)
-    held = measure_held(problem, schedule, timeline)
+    held = measure_held(problem, schedule)
     kept = timeline if len(schedule) >= LARGE else None
     return Solution(schedule, timeline.makespan, span_of(timeline), held, origin, kept)

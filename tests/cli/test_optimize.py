@@ -11,7 +11,6 @@ from click.testing import Result
 
 from ppsim.base import deadline
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions import problems
@@ -21,12 +20,11 @@ from ppsim.questions.optimize import optimize as ask_optimize
 from ppsim.questions.optimize_text import proof_lines, sentences
 from ppsim.questions.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import engine, optimize
-from ppsim.search.orders.copies import write_in_turns
-from ppsim.search.orders.optimize import Known, Outcome, find_front
+from ppsim.search.orders.optimize import Known, Outcome, find_front, write_in_turns
 from ppsim.search.problem import Problem, evaluate
 from ppsim.version import INSTALL_OPTIMIZE
 from tests.clock import ENDLESS
-from tests.commands import invoke, with_options
+from tests.commands import invoke, refused, with_options
 
 
 def call(*words: str) -> Result:
@@ -350,7 +348,7 @@ def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
 def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interrupted, noted, ends):
     """One microbatch after the other, of two on two devices, takes 12."""
     problem = Problem(place("linear", 2, 2), 2, Costs(np.array([[1.0], [2], [1], [1]]) * np.ones(2)), cap=1.0)
-    slow = evaluate(problem, write_in_turns(problem, (Kind.B,)), "a search")
+    slow = evaluate(problem, write_in_turns(problem), "a search")
     assert slow.span == 12
     outcome = Outcome(problem, slow, bound, (Known(replace(slow, origin="x"), True),), solver, interrupted)
     (line,) = (str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound"))
@@ -400,66 +398,27 @@ def test_python_gets_a_front_as_rows(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-COPIES = ("--devices", "2", "--mb", "3", "--offload", "--t-offload", "0.5", "--t-reload", "0.5")
-
-
-def test_a_bound_of_copies_says_its_condition():
-    """On one stream a copy back that waits for a copy out can do better: 18 here, where no other order has 19."""
-    words = [
-        "--devices",
-        "2",
-        "--mb",
-        "3",
-        "--tf",
-        "2",
-        "--ti",
-        "2,1",
-        "--tw",
-        "2",
-        "--cost-per",
-        "stage",
-        "--cap",
-        "2",
-    ]
-    copies = ["--offload", "--t-offload", "1", "--t-reload", "1", "--objective", "makespan", "--time-limit", "1"]
-    condition = "no copy back waits for a copy out"
-    assert json.loads(invoke("optimize", *words, *copies, "--json").stdout)["condition"] == condition
-    for more in ((), ("-q",), ("--front",), ("--front", "-q")):
-        assert condition in " ".join(invoke("optimize", *words, *copies, *more).stdout.split())
-    plain = invoke("optimize", *words, "--time-limit", "1", "--json").stdout
-    assert "condition" not in json.loads(plain)
-
-
-@pytest.mark.slow
-def test_copies_to_the_host_make_room():
-    """Two devices that hold one activation each, where any but one microbatch at a time takes copies."""
-    numbers = found(*COPIES, "--cap", "1")
-    assert max(numbers["peak_activations"]) == 1
-    assert sum(numbers["copied"]) > 0
-    assert numbers["bound"] <= numbers["span"] < 15
-    assert any(known["name"] == "1f1b --offload 1" for known in numbers["known"])
-
-
-@pytest.mark.slow
-def test_each_device_has_its_cap(tmp_path):
-    """Its copies are in the file that is written; with the caps the other way round the best has none."""
-    shape = {"devices": 2, "microbatches": 3, "cap": [1, 2], "t_offload": 0.5, "t_reload": 0.5}
-    answer = ask_optimize(**shape, offload=True, time_limit=ENDLESS)
-    assert (answer.outcome.solution.peak_activations <= [1, 2]).all()
-    answer.save(tmp_path / "x.json")
-    kinds = json.loads((tmp_path / "x.json").read_text())["ops"]["kind"]
-    assert kinds.count("OFFLOAD") == kinds.count("RELOAD") == sum(answer.to_json()["copied"]) > 0
+@pytest.mark.parametrize("more", [["--offload"], ["--offload", "1"], ["--t-offload", "1"], ["--host-link", "55GB/s"]])
+def test_copies_to_the_host_are_no_part_of_a_search(more, tmp_path, monkeypatch):
+    """It is refused with what does it: the best order first, then the rule for copies."""
+    monkeypatch.chdir(tmp_path)
+    error = refused("optimize", *SHAPE, *more)
+    assert f"{more[0]} is of copies to the host" in str(error)
+    best, then = error.hint.split(", then ppsim ")
+    assert "-o best.json" in best
+    assert invoke("optimize", *SHAPE, "--time-limit", "1", "-o", "best.json").exit_code == 0
+    words = then.replace("TIME", "0.5").split()
+    kinds = json.loads(invoke(*words, "-o", "copied.json", "--json").stdout)
+    assert kinds["makespan"] > 0
+    assert "OFFLOAD" in json.loads((tmp_path / "copied.json").read_text())["ops"]["kind"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--t-offload", "1"], "add --offload"),
-        (["--host-link-shared", "2"], "add --offload"),
-        (["--offload", "1"], "without a value"),
         (["--ts", "1"], "has no effect"),
-        (["--offload", "--cap", "1,2"], "one per device"),
-        (["--offload", "--cap", "0.5"], "the least that works"),
+        (["--cap", "1,2"], "one per device"),
+        (["--cap", "0.5"], "the least that works"),
         (["--cap", "1,1,1,1", "--front"], "one number"),
     ],
 )

@@ -295,7 +295,6 @@ def test_no_command_is_left_out():
         "list",
         "open",
         "profile",
-        "rerun",
         "serve",
     }  # at most one option, or nothing that options need
     assert {words[0] for words in ONE_BY_ONE.values()} | without == set(group.list_commands(None))  # type: ignore[arg-type]

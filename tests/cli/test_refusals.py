@@ -15,13 +15,16 @@ import pytest
 
 import ppsim
 from ppsim.cli import group
+from ppsim.cli._command import Question
 from ppsim.errors import InputError
+from ppsim.questions.ask import read_value
+from ppsim.questions.options import Option
 from ppsim.questions.types import CountList, Counts, Numbers, Share, Window
 from tests.cases import EVERY
 from tests.cli.option_fuzz import commands
 from tests.commands import ROOT, answer, invoke, refused
 
-FILED = ("check", "convert", "open", "read", "rerun")  # commands of a file
+FILED = ("check", "convert", "open", "read")  # commands of a file
 SMALL = ("--devices", "2", "--mb", "4")
 
 
@@ -59,12 +62,6 @@ def test_the_same_file_twice_is_refused(tmp_path):
 def test_what_trains_is_no_alternative_to_forwards_only():
     found = json.loads(invoke("explain", "forward-only", *SMALL, "--json").stdout)
     assert [each["change"] for each in found["what_if"]] == ["mb=8"]
-
-
-def test_the_retired_steady_is_accepted_and_changes_nothing():
-    shape = ["run", "1f1b", "--devices", "2", "--mb", "8", "-q"]
-    assert invoke(*shape, "--steady").stdout == invoke(*shape).stdout
-    assert "--steady" not in invoke("run", "--help-all").stdout
 
 
 def options_of(name: str) -> set[str]:
@@ -306,3 +303,60 @@ def test_a_word_of_python_that_is_another_of_the_same_option_is_refused():
     both: dict[str, Any] = {"mb": 4, "microbatches": 8}
     with pytest.raises(InputError, match="'mb' and 'microbatches' are one option"):
         ppsim.run("1f1b", devices=2, **both)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder, in which one stands."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def declared_options() -> Iterator[tuple[str, Option]]:
+    """Every option and argument of every question, with its command."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, Question):
+            yield from ((name, each) for each in command.declared)
+
+
+def test_what_click_refuses_is_no_message_that_a_terminal_obeys():
+    code, _, errors = answer("optimize", "--devices", "2", "\x1b]0;x\x07")
+    assert code == 2
+    assert "unexpected extra argument" in errors
+    assert errors.replace("\n", "").isprintable()
+
+
+def test_bytes_that_are_no_text_are_refused_in_every_word_of_every_command(folder):
+    """Python reads them as halves of characters, which no file and no terminal can hold."""
+    for command, param in declared_options():
+        words = [] if param.is_argument else [param.spelling]
+        for typed in ([*words, "\udcff\udcfe"], [*words[:1], "x\udcff"], [f"{''.join(words)}=\udcff"]):
+            code, out, errors = answer(command, *typed)
+            assert (code, out) == (2, "")
+            assert "is not text in utf-8\n  try: " in errors
+
+
+def test_a_nul_is_refused_in_every_word_of_every_command_and_in_python(folder):
+    """No path has one: what opens a file would raise."""
+    for command, param in declared_options():
+        words = [] if param.is_argument else [param.spelling]
+        for typed in ([*words, "a\0b"], [f"{''.join(words)}=\0"]):
+            code, out, errors = answer(command, *typed)
+            assert (code, out) == (2, "")
+            assert "has a NUL character\n  try: " in errors
+        with pytest.raises(InputError, match="has a NUL character"):
+            read_value(param, ["a\0b"] if param.many else "a\0b")
+
+
+@pytest.mark.parametrize("name", ["1f1b.svg", "README.md"])
+def test_a_gallery_follows_no_link_out_of_its_folder(folder, monkeypatch, name):
+    from ppsim.schedules import find
+
+    monkeypatch.setattr("ppsim.schedules.families", lambda: [find("1f1b")])
+    Path("g").mkdir()
+    Path("mine").write_text("# Gallery")
+    Path("g", name).symlink_to(folder / "mine")
+    assert "is a link" in str(refused("gallery", "-o", "g"))
+    assert Path("mine").read_text() == "# Gallery"

@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from ppsim.base.text import shell_line
 from ppsim.base.toml import Refused, read
-from ppsim.cli._door import shell_line
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.figures/1"

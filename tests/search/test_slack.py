@@ -11,9 +11,8 @@ from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
 from ppsim.search.orders import anneal_kernel, kept
-from ppsim.search.orders.copies import write_in_turns
 from ppsim.search.orders.improve import make_walk
-from ppsim.search.orders.optimize import Outcome
+from ppsim.search.orders.optimize import Outcome, write_in_turns
 from ppsim.search.problem import Problem, evaluate, fits, is_held
 from ppsim.search.rules import zbv
 from ppsim.search.rules.heuristics import write_linear
@@ -75,7 +74,7 @@ def waits(cap: float) -> Any:
 
 
 def in_turns(cap: float) -> Any:
-    return lists(write_in_turns(linear(cap), (Kind.I, Kind.W)).packed() for _ in range(1))
+    return lists(write_in_turns(linear(cap)).packed() for _ in range(1))
 
 
 def read_again(cap: float) -> Any:

@@ -18,9 +18,9 @@ from ppsim.engine.simple.metrics import Metrics, measure
 from ppsim.errors import InputError
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
+from ppsim.real.validation.levels import predict_runs
 from ppsim.real.validation.ops_only import predict_ops_only
 from ppsim.real.validation.predict import LEVELS, Prediction
-from ppsim.real.validation.rounds import find_middle, predict_runs
 
 CLASSES = ("compute", "P2P", "wait", "host")
 CLEARLY_APART = 0.02
@@ -34,10 +34,9 @@ class Verdict:
     run: Measured  # the measurements
     makespan: float  # median over the repetitions; ``spread`` is its 10th and 90th percentile
     spread: tuple[float, float]  # see above
-    # level to (predicted - measured) / measured; the median over repetitions where each is predicted apart
+    # level to (predicted - measured) / measured; of a replay the median over repetitions
     errors: Mapping[str, float]
-    best: Execution  # the held-out prediction, of the repetition closest to the median
-    typical: float  # its makespan, the median over repetitions
+    best: Execution  # the held-out prediction
     # the median error of the same model with costs from the run's own other repetitions, which is the noise of the
     # measurements; None where there are none
     floor: float | None
@@ -92,7 +91,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     if record.settings.get("shows") == "ops":
         predictions = [predict_ops_only(run, used[run.name] or [run]) for run in record.runs]
     else:
-        predictions = predict_runs(record, names, used)
+        predictions = predict_runs(record, used)
     verdicts = tuple(
         _verdict(run, prediction, held_out=bool(used[run.name]))
         for run, prediction in zip(record.runs, predictions, strict=True)
@@ -102,7 +101,7 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
     for one, other in combinations((v for v in verdicts if v.held_out and not steps_of_one), 2):
         if abs(one.makespan - other.makespan) > CLEARLY_APART * min(one.makespan, other.makespan):
             total += 1
-            right += (one.makespan < other.makespan) == (one.typical < other.typical)
+            right += (one.makespan < other.makespan) == (one.best.makespan < other.best.makespan)
     return Validation(verdicts, right, total)
 
 
@@ -126,6 +125,12 @@ def _within(steps: str, number: str) -> bool:
     return int(first) <= int(number) <= int(last)
 
 
+def find_middle(run: Measured) -> int:
+    """Find the repetition whose makespan is closest to the median."""
+    makespans = run.makespans
+    return int(np.argmin(np.abs(makespans - np.median(makespans))))
+
+
 def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdict:
     makespans = run.makespans
     middle = float(np.median(makespans))
@@ -145,7 +150,6 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
         spread=(float(np.quantile(makespans, 0.1)), float(np.quantile(makespans, 0.9))),
         errors=errors,
         best=best,
-        typical=float(np.median(prediction.makespans["held-out"])),
         floor=prediction.floor,
         measured=timeline,
         residual=predicted - measured,

@@ -17,7 +17,6 @@ from ppsim.real.validation.predict import (
     ROUNDS,
     Overheads,
     Site,
-    execute_on_cores,
     execute_with_calls,
     match_sides,
     posted_times,
@@ -43,7 +42,7 @@ def measure_overheads(run: Measured, site: Site) -> Overheads:
         gap=max(_mean(gaps), 0.0),
         preamble=max(float(np.median(run.posted[:, schedule.offsets[:-1]])), 0.0),
         latency=float(np.maximum(latency, 0.0)),  # below zero where a trace does not show the send
-        late=_mean(_overshoot(run, run.end - run.start)) if site.asleep else 0.0,
+        late=_mean(_overshoot(run)) if site.asleep else 0.0,
     )
     return replace(terms, latency=_latency_alone(run, terms, site))
 
@@ -58,22 +57,6 @@ def _latency_alone(run: Measured, terms: Overheads, site: Site) -> float:
         ran = execute_with_calls(run, costs, scale_link(site, replace(terms, latency=alone)), terms)
         alone *= terms.latency / _median(_latencies(run, ran), terms.latency)
     return alone
-
-
-def remove_contention(run: Measured, terms: Overheads, site: Site) -> Overheads:
-    """Solve for the overshoot and latency without contention that, with devices queueing for cores, give the measured.
-
-    Iterated ``ROUNDS`` times: twelve move the held-out errors of the recorded sessions by up to 0.8 % of the makespan.
-    """
-    if not (site.asleep and site.cores) or terms.late <= 0 or terms.latency <= 0:
-        return terms
-    latency = _mean(_latencies(run), np.nan)
-    found = replace(terms, latency=latency)
-    for _ in range(ROUNDS):
-        ran = execute_on_cores(run, observed_costs(run, [run], found.late), scale_link(site, found), found)
-        late = found.late * terms.late / _mean(_overshoot(run, ran.timeline.end - ran.timeline.start))
-        found = replace(found, late=late, latency=found.latency * latency / _mean(_latencies(run, ran), latency))
-    return found
 
 
 def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> Overheads:
@@ -112,10 +95,10 @@ def _beside(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples
     return np.full(nominal.shape, _median(np.concatenate(seen), np.nan)) if any(map(len, seen)) else nominal
 
 
-def _overshoot(run: Measured, took: Samples) -> Samples:
-    """Subtract the intended cost from the time of each op, given in shape (..., entries); pairs count once."""
+def _overshoot(run: Measured) -> Samples:
+    """Subtract the intended cost from the time of each op in each repetition; pairs count once."""
     ops, once = run.lowered.compute_ops, run.lowered.compute.leads
-    return (took[..., ops] - run.costs.durations(run.lowered.compute))[..., once].ravel()
+    return ((run.end - run.start)[:, ops] - run.costs.durations(run.lowered.compute))[:, once].ravel()
 
 
 def _latencies(run: Measured, ran: Execution | None = None) -> Samples:

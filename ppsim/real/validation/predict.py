@@ -6,8 +6,7 @@ A run is predicted by five models, from the simplest to the full one; each adds 
 nominal     the ops' own costs, messages free
 link        + latency and bandwidth of a message, measured alone before the run
 host        + what ops and the send and receive calls really cost, taken from other schedules' runs
-held-out    + latency of a message and gap between actions from those runs; devices whose ops sleep
-            wait for one of the machine's cores while all are taken
+held-out    + latency of a message and gap between actions from those runs
 replay      the run's own op times in each repetition: the error left is the model's, not the costs'
 ==========  =======================================================================================
 """
@@ -31,10 +30,8 @@ from ppsim.engine.lowering.matching import match_messages
 from ppsim.real.runs.beside import lanes_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.record_file import Link
-from ppsim.real.validation import cores
 
-# Iterations of the fixed points that cores and contention ask for. More of them (twelve were tried) move the held-out
-# errors of the recorded sessions by up to 0.8 % of a makespan, on average for the worse, and take thrice the time.
+# Iterations of the fixed point that messages which share a link ask for.
 ROUNDS = 3
 # Most iterations of the order of posts, which settles exactly: of 599 executions of the recorded sessions 515 have
 # after three and all after nine.
@@ -48,8 +45,8 @@ class Site:
 
     link: Link = field(default_factory=Link)  # time of one message without contention
     message_bytes: int = 0  # size of every message
-    cores: int = 0  # processors that all devices share; 0 where each device computes and sends without them
-    asleep: bool = False  # whether ops sleep for their time, and need no core meanwhile
+    cores: int = 0  # processors whose bandwidth all messages share; 0 where each device sends without them
+    asleep: bool = False  # whether ops sleep for their time
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,9 @@ class Overheads:
 class Prediction:
     """What the models say of a run."""
 
-    # for each of :data:`LEVELS`, shape (repetitions,), or (1,) for all repetitions alike
+    # for each of :data:`LEVELS`, shape (1,); of a replay shape (repetitions,)
     makespans: Mapping[str, NDArray[np.float64]]
-    best: Execution  # the held-out execution, of the repetition closest to the median where each has its own
+    best: Execution  # the held-out execution
     gap: float | NDArray[np.float64]  # before each entry of that execution, one number or shape (entries,)
     preamble: float  # before the first entry of each device
     # the run predicted from its own other repetitions: the median of the absolute errors; None where it has no other
@@ -104,41 +101,6 @@ def execute_with_calls(run: Measured, costs: Costs, site: Site, terms: Overheads
             break
         after = found
     return execution
-
-
-def execute_on_cores(run: Measured, costs: Costs, site: Site, terms: Overheads) -> Execution:
-    """Execute as :func:`execute_with_calls`; devices whose ops sleep also queue for the machine's cores."""
-    execution = execute_with_calls(run, costs, site, terms)
-    if not (site.asleep and site.cores):
-        return execution
-    ops, own = run.lowered.compute_ops, costs.durations(run.lowered.compute)
-    waited = np.zeros(len(own))
-    for _ in range(ROUNDS):
-        after = _posted_after_receive(execution, terms)
-        alone = _execute_once(run, Costs(costs.time, unit="ms", each=own + waited), site, terms, after)
-        took = alone.timeline.end - alone.timeline.start
-        took[ops] = own
-        travel = alone.messages.arrive - alone.messages.leave
-        arriving = np.clip(site.link.alpha - np.where(after > 0, terms.copy, terms.receive), 0.0, travel)
-        work = cores.Work(took, terms.late, terms.gap, terms.preamble, travel - arriving, arriving)
-        shared = cores.share_cores(run.lowered.schedule, match_sides(run.lowered), work, site.cores)
-        execution, waited = _with_times(alone, shared, ops), shared.waited[ops]
-    return execution
-
-
-def _with_times(execution: Execution, shared: cores.CoreTimes, ops: NDArray[np.int64]) -> Execution:
-    """Replace the times of an execution by the times with shared cores."""
-    start, end, messages = shared.start, shared.end, execution.messages
-    total = max(float(end.max()), float(shared.arrive.max(initial=0.0)))
-    posted, awaited = start[messages.send], start[messages.receive]
-    return replace(
-        execution,
-        timeline=replace(execution.timeline, start=start, end=end, finish=total),
-        compute=replace(execution.compute, start=start[ops], end=end[ops], finish=total),
-        messages=replace(
-            messages, posted=posted, awaited=awaited, leave=np.maximum(posted, awaited), arrive=shared.arrive
-        ),
-    )
 
 
 def _execute_once(run: Measured, costs: Costs, site: Site, terms: Overheads, after: NDArray[np.float64]) -> Execution:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
-from ppsim.search.bounds.memory_bounds import find_copied, find_windows
+from ppsim.search.bounds.memory_bounds import find_windows
 from ppsim.search.bounds.work import Floats, Work, build_work, work_of
 from ppsim.search.problem import ROUNDING, Objective, Problem
 
@@ -64,10 +64,6 @@ def bound_problem(problem: Problem) -> Bounds:
     count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
     kinds = SPLIT | {Kind.B} if problem.joins.any() or problem.pairs else SPLIT
     work = build_work(problem.placement, count, problem.costs, kinds, problem.pairs, problem.microbatches)
-    if problem.offload:
-        free, copied = bound_work(work, np.inf, problem.after_i), find_copied(work, problem)
-        began = work.begin[0, np.maximum(_lowest(work)[0], 0)]
-        return Bounds(max(free.makespan, float((began + copied).max())), max(free.span, float(copied.max())))
     return bound_work(work, problem.caps, problem.after_i, problem.amounts)
 
 

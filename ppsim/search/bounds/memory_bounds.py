@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.search.bounds.work import Floats, Work
-from ppsim.search.problem import Problem
 
 ROUNDING = 1e-9
 # Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker and no less true.
@@ -74,30 +73,6 @@ def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts:
         whole[device], until = _bound(found)
         gradients[device] = until if own[0] == every[0] else 0.0
     return whole, gradients
-
-
-def find_copied(work: Work, problem: Problem) -> Floats:
-    """Bound each device's time, shape (devices,), by its memory and its link where activations may leave it.
-
-    An activation is held for a round trip, or if it is copied for its ops and copies alone; all of them share the cap
-    for the device's time, in which either direction of its link carries as many copies. Which leave is as it is best,
-    the last a share.
-    """
-    found, M = np.zeros(problem.n_devices), problem.microbatches
-    trip = work.turn[0] - work.begin[0] + work.gradient[0]
-    alone = work.forward[0] + work.gradient[0] + problem.copy_times.sum(axis=0)
-    gain = M * problem.amounts * np.maximum(trip - alone, 0.0)
-    held = M * problem.amounts * (trip + problem.after_i * work.rest[0])
-    for device in np.flatnonzero(np.isfinite(problem.caps)):
-        own = np.flatnonzero(problem.device == device)
-        for takes in M * problem.copy_times:
-            area, used, cap = float(held[own].sum()), 0.0, float(problem.caps[device])
-            for stage in own[np.argsort(-gain[own] / np.maximum(takes[own], 1e-300))]:
-                saved, time = float(gain[stage]) / cap, float(takes[stage])
-                share = min(1.0, max(0.0, area / cap - used) / max(saved + time, 1e-300))
-                area, used = area - share * saved * cap, used + share * time
-            found[device] = max(found[device], area / cap)
-    return found
 
 
 def _bound(d: _Device) -> tuple[float, float]:

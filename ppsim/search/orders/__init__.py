@@ -1,3 +1,3 @@
 """The search for orders: annealing, an exact solver, and what was found before."""
 
-__all__ = ["improve", "kept", "optimize", "v_limit"]
+__all__ = ["kept", "optimize", "v_limit"]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, prepare
+from ppsim.base.compiled import call
 from ppsim.base.workers import Map
 from ppsim.search.orders import anneal_kernel
 from ppsim.search.orders.anneal_kernel import Walk
 from ppsim.search.problem import Problem
 from ppsim.search.rules.heuristics import pays_to_compile
 from ppsim.search.rules.order_kernel import MODULUS, Orders
-from ppsim.search.rules.orders import KINDS, Queues, make_orders, write_one_by_one
+from ppsim.search.rules.orders import KINDS, Queues, make_orders
 
 # Op timings of a walk, some 5 ns each: a round takes about half a second.
 TIMINGS_OF_A_WALK = 80_000_000
@@ -97,14 +97,6 @@ def _walk_here(
 def walk_alone(task: Task) -> Member:
     """Walk once, to its end."""
     return _walk(*task, np.zeros(1, np.int64))
-
-
-def prepare_walks(problem: Problem) -> None:
-    """Begin to compile what walks need while other work goes on."""
-    one = replace(problem, microbatches=1)
-    orders = make_orders(one, write_one_by_one(one))
-    walk = make_walk(one, orders, 1, np.zeros(1, np.int64))
-    prepare(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=anneal_kernel.PARTS)
 
 
 def cost_of(problem: Problem, queues: Queues) -> float:

@@ -31,7 +31,6 @@ def describe_problem(problem: Problem) -> list[object]:
         problem.after_i,
         problem.objective,
         problem.layers,
-        *([problem.copy_times.tolist(), costs.host_link] if problem.offload else []),
     ]
 
 

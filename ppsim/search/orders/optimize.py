@@ -15,16 +15,15 @@ from ppsim.base.deadline import TimeOver
 from ppsim.base.notes import note
 from ppsim.base.signals import first_signal
 from ppsim.base.workers import Workers
-from ppsim.core.ops import Kind
+from ppsim.core.ops import STAGE_SHIFT, Kind, pack
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.errors import MissingDependency
 from ppsim.search.bounds.bounds import Bounds, bound_problem, limit_bound
-from ppsim.search.orders.copies import search_copies, write_in_turns
 from ppsim.search.orders.engine import GRACE_S, search
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
-MOST_SOLVED, MOST_WITH_COPIES = 1500, 150
+MOST_SOLVED = 1500
 # The share of the time that goes to the search where the solver comes after it, and the most of it in seconds.
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
 # Seconds that a search has, however late it is; where the time is over and something fits, there is none.
@@ -65,13 +64,8 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """``optimal`` where the bound is attained, else ``feasible``; with copies under the ``condition``."""
+        """``optimal`` where the bound is attained, else ``feasible``."""
         return "optimal" if self.value <= self.bound * (1 + ROUNDING) else "feasible"
-
-    @property
-    def condition(self) -> str:
-        """What the bound takes for granted of copies; empty where nothing is copied."""
-        return "no copy back waits for a copy out" if self.problem.offload else ""
 
     @property
     def gap(self) -> float:
@@ -133,8 +127,8 @@ def optimize(
         if first_signal():
             break
         late = until - time.monotonic() <= _start_time(problem)
-        if late and not any(entry.fits for entry in chain(*known)) and replace(problem, offload=False).is_feasible:
-            sure = write_in_turns(problem, (Kind.B,))
+        if late and not any(entry.fits for entry in chain(*known)):
+            sure = write_in_turns(problem)
             tell(n, evaluate(problem, sure, sure.name), lows[n])
         if late and (best is not None or _start_time(problem) > LATE_S):
             names = ", ".join(each.placement.name for each in problems[n:])
@@ -147,6 +141,26 @@ def optimize(
     everything = tuple(entry for entries in known for entry in entries)
     bound = limit_bound(min(lows), best[1].score(best[0].objective)[0])
     return Outcome(*best, bound, everything, solver, bool(first_signal()))
+
+
+def write_in_turns(problem: Problem) -> Schedule:
+    """The schedule that finishes as many microbatches as all devices hold, one at least, before it starts the next.
+
+    Each stage runs the F of all of them in a row, then their B.
+    """
+    stages, M = np.arange(problem.n_stages), problem.microbatches
+    each = np.bincount(problem.device, problem.amounts, problem.n_devices)
+    held = each > 0
+    size = int(np.clip((problem.caps[held] / each[held]).min(initial=M) + ROUNDING, 1, M))
+    turn = np.concatenate([pack(stages, 0) | Kind.F, pack(stages, 0)[::-1] | Kind.B])
+    device = problem.device[turn >> STAGE_SHIFT]
+    order = np.argsort(device, kind="stable")
+    queues = np.split(turn[order], np.searchsorted(device[order], np.arange(1, problem.n_devices)))
+    numbers, whole = pack(0, np.arange(M)), M - M % size
+    turns = (numbers[:whole].reshape(-1, 1, size), numbers[None, None, whole:])
+    rows = [np.concatenate([(queue[:, None] | turn).ravel() for turn in turns]) for queue in queues]
+    name = f"{size} microbatches at a time" if size > 1 else "one microbatch at a time"
+    return Schedule.from_queues(name, problem.placement, M, rows)
 
 
 def _start_time(problem: Problem) -> float:
@@ -167,25 +181,21 @@ def _solve_one(
     """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
     until = time.monotonic() + time_limit
     low = bounds.of(problem.objective)
-    small = 3 * problem.n_stages * problem.microbatches <= (MOST_WITH_COPIES if problem.offload else MOST_SOLVED)
+    small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     alone = replace(problem, costs=replace(problem.costs, pair=None))
     asked: dict[str, Any] = {"seed": seed, "time_limit": limit, "bound": low, "report": lambda found: tell(found, low)}
     try:
-        if problem.offload:  # what does not fit by itself may with copies
-            best = search_copies(alone, chain((take_apart(entry.solution.schedule) for entry in known), seeds), **asked)
-        else:
-            parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
-            asked |= {"workers": workers.count, "run": workers.run} if workers else {}
-            asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
-            best = search(alone, seeds=chain(parts, seeds), **asked)
+        parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
+        asked |= {"workers": workers.count, "run": workers.run} if workers else {}
+        asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
+        best = search(alone, seeds=chain(parts, seeds), **asked)
     except TimeOver:  # what is known is the answer
         return True
     if best is None or first_signal() or not small:
         return True
     if best.score(problem.objective)[0] <= low * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
         return True
-    from ppsim.search.orders.copies_solver import CopyModel
     from ppsim.search.orders.solver import solve
 
     left = max(0.1, until - time.monotonic())
@@ -196,7 +206,6 @@ def _solve_one(
             bound_problem(alone),
             time_limit=left,
             seed=seed,
-            model=CopyModel if problem.offload else None,
             report=lambda found, bound: tell(found, low if problem.pairs else bound),  # it knows no pairs
         )
     except MissingDependency:

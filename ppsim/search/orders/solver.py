@@ -55,12 +55,11 @@ class Proof:
 
 
 class Grid(NamedTuple):
-    """Integer times per stage, of F, I and W, of B, of messages, of copies; and how many steps make a unit of time."""
+    """Integer times per stage, of F, I and W, of B, of messages; and how many steps make a unit of time."""
 
     time: NDArray[np.int64]
     full: NDArray[np.int64]
     latency: NDArray[np.int64]
-    copies: NDArray[np.int64]
     steps: float
     exact: bool
 
@@ -79,9 +78,9 @@ def import_solver() -> Any:
 def count_steps(problem: Problem) -> Grid:
     """Turn times into integers: exactly by a power of ten where one does, else rounded down to a fine step."""
     time = problem.costs.time[list(KINDS)]
-    full, copies = problem.costs.time[Kind.B, problem.joins], problem.copy_times
-    values = np.concatenate([time.ravel(), full, problem.latency.ravel(), copies.ravel()])
-    length = float(problem.microbatches * (time.sum() + copies.sum()) + 2 * problem.latency.sum()) or 1.0
+    full = problem.costs.time[Kind.B, problem.joins]
+    values = np.concatenate([time.ravel(), full, problem.latency.ravel()])
+    length = float(problem.microbatches * time.sum() + 2 * problem.latency.sum()) or 1.0
     for digits in range(10):
         scaled = values * 10.0**digits
         if length * 10.0**digits > FINEST:
@@ -93,33 +92,12 @@ def count_steps(problem: Problem) -> Grid:
 
 def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
     to_steps = np.rint if exact else np.floor
-    times = problem.costs.time[list(KINDS)], problem.costs.time[Kind.B], problem.latency, problem.copy_times
-    time, full, latency, copies = (to_steps(each * steps).astype(np.int64) for each in times)
-    return Grid(time, full, latency, copies, steps, exact)
+    times = problem.costs.time[list(KINDS)], problem.costs.time[Kind.B], problem.latency
+    time, full, latency = (to_steps(each * steps).astype(np.int64) for each in times)
+    return Grid(time, full, latency, steps, exact)
 
 
-class Solvable:
-    """A problem as CP-SAT sees it: the starts of all ops, shape (rows, stages, microbatches), row 0 of F."""
-
-    def __init__(self, cp: Any, problem: Problem, best: Solution, rows: int) -> None:
-        self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
-        # Every device starts within the first one's span, so that all end within two.
-        longest = 2 * best.span if problem.objective == "span" else best.makespan
-        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
-        self.start = np.empty((rows, problem.n_stages, problem.microbatches), object)
-        for where in np.ndindex(self.start.shape):
-            self.start[where] = self.cp.new_int_var(0, self.longest, "")
-
-    def hint(self, best: Solution) -> None:
-        """Start from a known schedule."""
-        raise NotImplementedError
-
-    def read(self, value: Callable[[Any], int]) -> Schedule:
-        """Read a schedule off the values that the solver gives."""
-        raise NotImplementedError
-
-
-class Model(Solvable):
+class Model:
     """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
 
     A device's span is shorter where it starts later. Its first op may be of any microbatch, and starts as that arrives:
@@ -127,7 +105,14 @@ class Model(Solvable):
     """
 
     def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
-        super().__init__(cp, problem, best, rows=3)
+        self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
+        # Every device starts within the first one's span, so that all end within two.
+        longest = 2 * best.span if problem.objective == "span" else best.makespan
+        self.longest = int(np.ceil(longest * self.grid.steps)) + 1
+        # Shape (kinds, stages, microbatches), kinds as KINDS has them.
+        self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
+        for where in np.ndindex(self.start.shape):
+            self.start[where] = self.cp.new_int_var(0, self.longest, "")
         self.joined = np.zeros(self.start.shape[1:], object)  # whether a backward is B; W then starts as it ends
         self.ends = self.start + self.grid.time[:, :, None]
         for stage in np.flatnonzero(problem.joins):
@@ -311,13 +296,11 @@ def solve(
     time_limit: float = 60.0,
     seed: int = 0,
     report: Report = lambda best, bound: None,
-    model: Callable[[Any, Problem, Bounds, Solution], Solvable] | None = None,
 ) -> Proof:
     """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
 
     The limit is in seconds; one thread tries for a while, then as many as cores, in several ways. ``report`` is called
-    with the best schedule and the bound whenever one of them is better; ``model`` makes the model of a problem that
-    :class:`Model` does not know.
+    with the best schedule and the bound whenever one of them is better.
 
     Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools is not installed.
     """
@@ -326,9 +309,6 @@ def solve(
     run.until = time.monotonic() + time_limit
     run.seed = seed
     with suppress(KeyboardInterrupt):  # the best so far is the answer
-        if model is not None:
-            run.solve(model(cp, problem, bounds, best), proves=True)
-            return Proof(run.best, limit_bound(run.bound, run.best.score(problem.objective)[0]))
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
@@ -355,13 +335,13 @@ class _Run:
         """Whether the best schedule attains the bound."""
         return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
 
-    def solve(self, model: Solvable, *, proves: bool) -> None:
+    def solve(self, model: Model, *, proves: bool) -> None:
         """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
         if not self._run(model, proves, 1, ALONE):
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
-    def _run(self, model: Solvable, proves: bool, workers: int, units: float) -> bool:
+    def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
         """Run the solver with a number of threads and an amount of work; return whether nothing is left to prove."""
         left = self.until - time.monotonic()
         if left <= 0:

@@ -21,13 +21,13 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.search.bounds.bounds import bound_problem
-from ppsim.search.orders.improve import HOT, anneal, cost_of, prepare_walks
+from ppsim.search.orders.improve import HOT, anneal, cost_of
 from ppsim.search.problem import ROUNDING, Problem, evaluate
 from ppsim.search.rules.blocks import Block, complete
 from ppsim.search.rules.heuristics import write_v
 from ppsim.search.rules.orders import Queues, pack_queues, read_orders, write_one_by_one, write_schedule
 from ppsim.search.rules.policies import write_near_cap
-from ppsim.search.rules.zbv import order_zb_v, prepare_zb_v
+from ppsim.search.rules.zbv import order_zb_v
 
 INTERVAL = 6
 OPS_TRIED = 60_000  # of completed blocks: a few seconds
@@ -50,13 +50,6 @@ def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[P
     time[Kind.B] = time[Kind.I] + time[Kind.W]  # never one B
     comm = np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices))
     return list(order_from(devices, microbatches, limit, time.tobytes(), comm.tobytes()))
-
-
-def prepare_v() -> None:
-    """Begin to compile what ordering V placements takes, while other work goes on."""
-    prepare_zb_v()
-    problem = Problem(place("v", 2, 4), 1, Costs(np.ones((5, 4)), np.zeros((2, 2))), 2.0)
-    prepare_walks(problem)
 
 
 @lru_cache(maxsize=256)

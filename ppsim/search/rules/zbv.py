@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile, pays, prepare, view
+from ppsim.base.compiled import call, can_compile, pays, view
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
@@ -42,12 +42,6 @@ def order_zb_v(
     own = min(found[0] or found[1], key=lambda each: each[0])  # the first is empty where its passes contradict
     others = [*known, *(queues_of(types) for _, types in itertools.chain(*found))]
     return take_fastest(place("v", devices, 2 * devices), microbatches, queues_of(own[1]), others, costs)
-
-
-def prepare_zb_v() -> None:
-    """Begin to compile the passes, while other work goes on."""
-    tables = _tables(np.ones((6, 1)), np.zeros((1, 1)), np.zeros(1), 1, np.ones(1), np.zeros((6, 1)))
-    prepare(kernel.order_greedily, tables, False, False, parts=PARTS)
 
 
 def list_orders(

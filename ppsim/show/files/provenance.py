@@ -4,42 +4,67 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ppsim.base.source import name_of, read_bytes
+from ppsim.base.source import read_bytes
 from ppsim.base.tables import MADE_BY
+from ppsim.base.text import shell_line, shorten
 from ppsim.base.unpack.json_objects import find_object
 from ppsim.base.unpack.parquet import parquet_header
 from ppsim.base.unpack.picture import picture_text
 from ppsim.base.unpack.texts import Lines, csv_rows, decode_text
-from ppsim.errors import InputError
 
-HINT = "a png, gif, svg, pdf, html, json, parquet, mmd or trace.json file, or the table of a sweep, that ppsim wrote"
 LONGEST_SUBJECT = 4 << 20  # bytes of a pdf
 _SUBJECT = re.compile(rb"/Subject\s*+([(<])")
 _LETTERS = re.compile(rb"((?:[^\\)]++|\\.)*+)\)", re.DOTALL)
 _DIGITS = re.compile(rb"([0-9A-Fa-f\s]*+)>")
-ACTIONS = re.compile(rb",*\(?\d+[A-Z_]+\d*\s*[,;\r\n]")  # how torch's CSV begins
 
 
 def read_inputs(path: str) -> dict[str, Any]:
-    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs`` (InputError: none)."""
+    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs``; empty without a command.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     data = read_bytes(path)
-    if ACTIONS.match(data[:1000]):
-        raise InputError(
-            f"'{name_of(path)}' does not say how it was made: torch takes each line of a CSV for a device and each "
-            "cell for an action, so there is no place for it",
-            "write x.json beside x.csv in the same command (-o x.csv -o x.json), then ppsim rerun x.json -o x.csv",
-        )
     for looks, take in READERS:
         if looks(data):
             found = take(data)
-            if isinstance(found, dict) and isinstance(found.get("command"), str):
-                return found
-            break
-    raise InputError(f"'{name_of(path)}' does not say how it was made", HINT)
+            return found if isinstance(found, dict) and isinstance(found.get("command"), str) else {}
+    return {}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a file of ppsim was made.
+
+    Attributes:
+        command: one line that a shell takes word by word, and that no terminal obeys.
+        version: of ppsim; empty where the file does not say it.
+    """
+
+    command: str
+    version: str
+
+
+def read_origin(path: str) -> Origin | None:
+    """Read how a file was made; None where it names no command of ppsim.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    inputs = read_inputs(path)
+    try:
+        program, *words = shlex.split(inputs.get("command", ""))
+    except ValueError:  # no words, or a quote that never ends
+        return None
+    if program != "ppsim":
+        return None
+    return Origin(shell_line([program, *words]), shorten(str(inputs.get("ppsim", ""))))
 
 
 def _image(data: bytes) -> Any:

@@ -1,3 +1,3 @@
 """What is served to a browser on this machine."""
 
-__all__ = ["app", "connections", "one_file", "page"]
+__all__ = ["app", "one_file", "page"]

@@ -41,7 +41,6 @@ MOST_FITTED = {
     "v-auto": 2,
 }  # plans that are ordered by costs; v-auto takes seconds for each
 SEEDS = 10  # plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
-MANY = 10_000  # candidates
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
 
@@ -67,11 +66,6 @@ def search(task: Task, run: Map, found: Found, report: Report) -> None:
         found.counts.subtract(outcome for _, outcome in left)
         _run_rounds(replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen)
     found.complete = True
-
-
-def has_many(task: Task) -> bool:
-    """Whether a search has so many candidates that it takes seconds."""
-    return any(True for _ in islice(list_candidates(task), MANY, None))
 
 
 def _run_rounds(

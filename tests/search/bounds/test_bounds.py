@@ -220,17 +220,6 @@ def test_a_microbatch_runs_in_the_replica_where_it_is_quick():
     assert_below(schedule, prices)
 
 
-def test_where_activations_leave_a_device_its_memory_and_its_way_there_bound_the_end():
-    """Copies take too long to help: each of 4 microbatches holds the one place of device 0 for two F, two I and a W, 5.
-    With two stages each, that of device 1 for three F, three I and a W and for F, I and W, 10, after a first F."""
-    for stages, cap, bounds in ((2, (1, 1), Bounds(20, 20)), (4, (np.inf, 1), Bounds(41, 40))):
-        times = Costs(
-            np.outer([1.0, 2, 1, 1], np.ones(stages)),
-            others={kind: np.full(stages, 2.0) for kind in (Kind.OFFLOAD, Kind.RELOAD)},
-        )
-        assert bound_problem(Problem(place("loop", 2, stages), 4, times, cap, offload=True)) == bounds
-
-
 def test_where_a_device_holds_a_stage_of_two_replicas_it_is_busy_at_least():
     """The middle one of three: each device runs as many ops, and nothing else is claimed."""
     placement = place("bidirectional", 3, 3)

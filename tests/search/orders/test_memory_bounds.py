@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
-from ppsim.core.schedule import place
-from ppsim.search.bounds.memory_bounds import _bound, _Device, _fill, _largest, find_copied
-from ppsim.search.bounds.work import build_work
-from ppsim.search.problem import Problem
+from ppsim.search.bounds.memory_bounds import _bound, _Device, _fill, _largest
 
 
 def test_the_most_that_fits_a_cap_takes_the_last_op_in_part():
@@ -89,23 +84,3 @@ def by_words(d: _Device) -> tuple[float, float]:
 def test_a_device_that_holds_little_takes_as_long_as_the_words_say():
     for device in map(drawn, range(200)):
         assert _bound(device) == pytest.approx(by_words(device), rel=1e-9), device
-
-
-def test_copies_leave_no_less_than_the_best_shares_of_them():
-    """Two stages of each device: the least time of all shares that leave it, in a grid, of either way of its link."""
-    rng = np.random.default_rng(5)
-    for _ in range(12):
-        f, i, w, out, back = rng.integers(1, 6, (5, 4)).astype(float)
-        M, cap, comm = int(rng.integers(2, 9)), float(rng.integers(1, 4)), float(rng.integers(0, 20))
-        costs = Costs(np.stack([f, i + w, i, w]), comm, others={Kind.OFFLOAD: out, Kind.RELOAD: back})
-        problem = Problem(place("loop", 2, 4), M, costs, [cap, cap], 1.0, offload=True)
-        work = build_work(problem.placement, np.full((1, 4), M), costs, frozenset({Kind.F, Kind.I, Kind.W}), False, M)
-        trip = work.turn[0] - work.begin[0] + i
-        for device in range(2):
-            own, best = np.array([device, device + 2]), []
-            gain = np.maximum(trip - f - i - out - back, 0.0)[own]
-            x, y = np.meshgrid(np.linspace(0, 1, 301), np.linspace(0, 1, 301))
-            for takes in (out[own], back[own]):
-                held = (trip + w)[own].sum() - x * gain[0] - y * gain[1]
-                best.append(np.maximum(M * held / cap, M * (x * takes[0] + y * takes[1])).min())
-            assert find_copied(work, problem)[device] == pytest.approx(max(best), rel=0.01)

