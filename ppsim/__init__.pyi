@@ -148,6 +148,11 @@ def run(
     grid: bool = False,
     reorder: bool = False,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    each: int | None = None,
 ) -> Run | Any:
     """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
 
@@ -199,8 +204,8 @@ def run(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -276,6 +281,16 @@ def run(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        each: Sequences in each microbatch, of a distribution of --lengths (1).
     """
     ...
 
@@ -336,6 +351,12 @@ def compare(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    each: int | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -401,8 +422,8 @@ def compare(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -444,6 +465,19 @@ def compare(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        each: Sequences in each microbatch, of a distribution of --lengths (1).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -591,8 +625,8 @@ def sweep(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -703,6 +737,11 @@ def jitter(
     slow_links: int = 0,
     link_slowdown: float = 4.0,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    each: int | None = None,
     samples: int = 10000,
     seed: int = 0,
     dask: str | None = None,
@@ -757,8 +796,8 @@ def jitter(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -794,6 +833,16 @@ def jitter(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        each: Sequences in each microbatch, of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -869,6 +918,11 @@ def explain(
     of_op: str | None = None,
     cap: str | None = None,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    each: int | None = None,
     heat: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -941,8 +995,8 @@ def explain(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -996,6 +1050,16 @@ def explain(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        each: Sequences in each microbatch, of a distribution of --lengths (1).
         heat: Runs of several replicas: draw each worker's slowdown over steps, not the
             schedule.
         format: Format of every -o, whatever its name says, such as svg.
@@ -1149,8 +1213,8 @@ def diff(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1339,8 +1403,8 @@ def memory(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1517,8 +1581,8 @@ def partition(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1688,8 +1752,8 @@ def optimize(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -2345,8 +2409,8 @@ def convert(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, all slices of it, or one for each.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.

@@ -24,7 +24,9 @@ from ppsim.questions.groups import (
     SeveralSchedules,
     ShapeOptions,
 )
+from ppsim.questions.lengths import LengthOptions
 from ppsim.questions.options import Request, flag, group
+from ppsim.questions.replicas import ReplicaOptions
 from ppsim.questions.several import time_schedules
 from ppsim.questions.words import counts_lines, recomputed, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
@@ -52,6 +54,8 @@ class CompareRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option(OF_A_SHARE)
     memory: bool = flag("--memory", help="Draw what the devices hold below each chart.", door=VALUE)
@@ -89,7 +93,9 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
     cap = read_cap(request.cap) if request.cap else None
-    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap)
+    rows = time_schedules(
+        request.schedules.specs, request.shape, request.costs, request.network, cap, request.several, request.lengths
+    )
     return Comparison(request, tuple(rows))
 
 

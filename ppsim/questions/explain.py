@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
 
@@ -19,8 +19,9 @@ from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
+from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.questions.rivals import Tried, try_changes
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
@@ -103,6 +104,7 @@ class ExplainRequest(Request):
         door=VALUE,
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
     heat: bool = flag(
         "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
     )
@@ -135,18 +137,19 @@ def answer(request: ExplainRequest) -> Explained:
     stated = _stated(given, request)
     execution: Execution | None = None
     each: Replicated | None = None
+    load: Load | None = None
     if stated:
-        if request.several.replicas:
-            raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
+        if typed := given.spellings(("replicas", "t_reduce", "lengths")):
+            what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
+            raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
         inputs = inputs_of(given) | {"run": stated.text}
     else:
-        explanation, base, prices, execution = _explain_simulated(request)
-        inputs = inputs_of(given, prices)
-        schedule = explanation.timeline.schedule
-        each = time_replicas(schedule, prices, request.network, request.costs, request.several.replicas)
-    tried = _try_changes(request, explanation, base, given, stated)
-    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes
+        explanation, base, simulated = _explain_simulated(request)
+        inputs, execution = inputs_of(given, simulated.prices), simulated.execution
+        each, load = simulated.replicas, simulated.load
+    tried = Tried(()) if load else _try_changes(request, explanation, base, given, stated)
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load
     found = Explained(request, explanation, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
@@ -189,6 +192,8 @@ class Explained(Answer[ExplainRequest]):
         replicas: when devices of each data-parallel replica are done, where there are several.
         room: the memory that changes are held to; None where changes were given.
         remarks: sentences on changes that are not shown.
+        load: what the microbatches of every replica take, where lengths are given; the slowest
+            replica is the one explained.
     """
 
     explanation: Explanation
@@ -199,6 +204,7 @@ class Explained(Answer[ExplainRequest]):
     replicas: Replicated | None = None
     room: Room | None = None
     remarks: tuple[str, ...] = ()
+    load: Load | None = None
 
     @property
     def advice(self) -> str:
@@ -239,7 +245,8 @@ class Explained(Answer[ExplainRequest]):
 
         found = self.slowdown
         if self.replicas:
-            return {"replicas": self.replicas.to_json()}
+            lengths = {"lengths": lengths_object(self.load)} if self.load else {}
+            return {"replicas": self.replicas.to_json()} | lengths
         return {} if found is None else slowdown_object(found) | {"mending": mended_object(self.mending, found)}
 
     @cached_property
@@ -406,18 +413,31 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
     return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
 
 
-def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Costs, Execution | None]:
+class Simulated(NamedTuple):
+    """A run that was simulated to be explained."""
+
+    prices: Costs
+    execution: Execution | None
+    replicas: Replicated | None
+    load: Load | None
+
+
+def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simulated]:
     from ppsim.analysis.explain import explain
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
     base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
+    load = find_load(request.lengths, schedule, request.several.count, costs)
+    each = time_replicas(schedule, prices, network, costs, request.several, load)
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
     found = explain(timeline, prices, execution, again)
-    if base.replicas:
+    if base.replicas and not load:
         found = replace(found, base=base.time())
-    return found, base, prices, execution
+    return found, base, Simulated(prices, execution, each, load)
 
 
 def _is_row(line: str) -> re.Match[str] | None:

@@ -250,8 +250,30 @@ NEEDS = (
     ),
     # Unequal microbatches.
     Need(
-        ("reorder",), lambda g: bool(g["mb_scale"]), "{options} orders unequal microbatches", "add --mb-scale FACTORS"
+        ("reorder",),
+        lambda g: bool(g["mb_scale"] or g["lengths"]),
+        "{options} orders unequal microbatches",
+        "add --mb-scale FACTORS",
     ),
+    Need(
+        ("law", "padded", "each"),
+        lambda g: bool(g["lengths"]),
+        "{options} is of sequences of different lengths, and there are none",
+        "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+    ),
+    Need(
+        ("mb_scale", "reorder", "changes"),
+        lambda g: not g["lengths"],
+        "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
+    ),
+    Need(
+        ("dask", "results"),
+        lambda g: not g["lengths"],
+        "{options} spreads samples of noise, and with --lengths they are drawn here",
+        "leave it out",
+        ("jitter",),
+    ),
+    Need(("lengths",), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
     Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
     Need(
         ("reorder",),

@@ -20,10 +20,11 @@ from ppsim.questions.build import add_memory, build, look_inside_costs, measure_
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.questions.memory import Case, MemoryRequest, does_not_fit, find_alternatives, spare_text
 from ppsim.questions.memory import answer as answer_memory
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
-from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
+from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
 from ppsim.questions.words import (
     counts_lines,
@@ -93,6 +94,7 @@ class RunRequest(Request):
         "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.", door=VALUE
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 
 
@@ -119,16 +121,19 @@ def answer(request: RunRequest) -> Run | Grid:
         raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
     if request.grid:
         return Grid(request, schedule)
+    load = find_load(request.lengths, schedule, request.several.count, request.costs)
+    each = time_replicas(schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered)
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
     order = None
     if request.reorder:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    each = time_replicas(schedule, prices, network, request.costs, request.several.replicas, to_torch=request.lowered)
     held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
     metrics = measure_with_bound(timeline, prices)
-    return Run(request, timeline, prices, metrics, execution, order, each, held)
+    return Run(request, timeline, prices, metrics, execution, order, each, held, load)
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,8 @@ class Run(Answer[RunRequest]):
         reordered: a faster order of the microbatches, where one was asked for.
         replicas: when devices of each data-parallel replica are done, where there are several.
         held: what devices hold against ``--cap``, where there is one.
+        load: what the microbatches of every replica take, where lengths are given; the timeline is
+            that of the slowest replica.
     """
 
     timeline: Timeline
@@ -152,6 +159,7 @@ class Run(Answer[RunRequest]):
     reordered: Reordered | None = None
     replicas: Replicated | None = None
     held: MemoryReport | None = None
+    load: Load | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -178,6 +186,8 @@ class Run(Answer[RunRequest]):
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
+        if self.load:
+            suggested["lengths"] = lengths_object(self.load)
         if counts := counts_lines([self.schedule.name]):
             suggested["counts"] = counts[0]
         if self.held:
@@ -195,7 +205,8 @@ class Run(Answer[RunRequest]):
         """The chart and the numbers, each with what it means."""
         from ppsim.show.drawing.terminal_marks import marks_of_messages
 
-        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
+        whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
             marks = marks_of_messages(self.execution) if self.execution else None
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)

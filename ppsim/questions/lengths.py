@@ -1,0 +1,156 @@
+"""Sequences of different lengths: what the microbatches of every replica take, and what the step loses by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.errors import InputError
+from ppsim.questions.door import VALUE
+from ppsim.questions.groups import CostOptions
+from ppsim.questions.options import flag, option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.sequences import Sequences
+    from ppsim.inputs.profile.lengths import Law, Shares
+
+MOST_EACH = 1 << 16
+
+
+def are_lengths(text: str) -> bool:
+    """Whether a text has a distribution, and names no file of lengths."""
+    from ppsim.inputs.profile.lengths import is_distribution
+
+    return is_distribution(text)
+
+
+@dataclass(frozen=True)
+class LengthOptions:
+    """How long the sequences of every replica's microbatches are."""
+
+    lengths: str | None = option(
+        "--lengths",
+        metavar="FILE|DISTRIBUTION",
+        help="Lengths of the sequences of every replica: csv, jsonl or parquet with columns replica, microbatch, "
+        "tokens (or factor) and perhaps stage; or lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, "
+        "zipf:EXPONENT:MOST:SEED, choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.",
+        door=are_lengths,
+    )
+    law: str | None = option(
+        "--law",
+        metavar="C,G,A",
+        help="Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile its model's).",
+        door=VALUE,
+    )
+    padded: bool = flag("--padded", help="Pad every sequence to the longest of its microbatch (packed).", door=VALUE)
+    each: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_EACH),
+        help="Sequences in each microbatch, of a distribution of --lengths (1).",
+    )
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the microbatches of every replica take.
+
+    Attributes:
+        sequences: which microbatch each is in.
+        factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1, or
+            the stages where each has a factor.
+    """
+
+    sequences: Sequences
+    factors: NDArray[np.float64]
+
+    @property
+    def n_replicas(self) -> int:
+        """Data-parallel replicas, R."""
+        return len(self.factors)
+
+    def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
+        """Return the costs of a replica, from those of mean microbatches."""
+        return scale_costs(schedule, made, self.factors[replica])
+
+    def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
+        """Return the costs where all microbatches of all replicas take the same."""
+        mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
+        return scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
+
+
+def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -> Costs:
+    """Return costs with factors of microbatches, shape (1 or stages, microbatches)."""
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE
+    from ppsim.core.sequences import linear_times
+
+    if made.each is None and len(factors) == 1:
+        scale = factors.repeat(schedule.n_slices, axis=1)
+        base = np.ones((len(COMPUTE), schedule.n_microbatches)) if made.scale is None else made.scale
+        return replace(made, scale=base * scale)
+    times = linear_times(schedule, made, by_stage=len(factors) > 1)
+    return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
+
+
+def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, costs: CostOptions) -> Load | None:
+    """Read or draw the lengths that the options ask for; None for none.
+
+    Raises:
+        InputError: the lengths cannot be read, or are of another shape than the schedule.
+    """
+    if options.lengths is None:
+        return None
+    from ppsim.inputs.profile.lengths import read_sequences
+
+    shares = shares_of(options, schedule, replicas)
+    law = law_of(options, costs)
+    sequences = read_sequences(options.lengths, shares, law, padded=options.padded)
+    return Load(sequences, sequences.factors(schedule.whole_microbatches))
+
+
+def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:
+    """Return what the lengths become microbatches of (InputError: --mbs of a file)."""
+    from ppsim.inputs.profile.lengths import Shares, is_distribution
+
+    if options.each is not None and not is_distribution(options.lengths or ""):
+        raise InputError("--mbs is of a distribution, and a file lists the sequences", "leave it out")
+    if options.padded and is_distribution(options.lengths or "") and (options.each or 1) == 1:
+        raise InputError("--padded has no effect: every microbatch has one sequence", "add --mbs 4")
+    return Shares(replicas, schedule.whole_microbatches, options.each or 1, schedule.n_stages)
+
+
+def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
+    """Return the law that is given, or that of a profile's model; None for times as tokens are.
+
+    A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
+    """
+    from ppsim.inputs.profile.lengths import Law, parse_law
+
+    if options.law is not None:
+        return parse_law(options.law)
+    if not costs.profile:
+        return None
+    from ppsim.inputs.profile.profile import read
+
+    model = read(costs.profile).model
+    return Law(0.0, 1.0, 1.0 / (12 * model.hidden)) if model else None
+
+
+def lengths_object(load: Load) -> dict[str, Any]:
+    """The object of JSON: how long microbatches are, by replica."""
+    factors = load.factors
+    found = factors[:, 0] if factors.shape[1] == 1 else factors
+    return {
+        "sequences": len(load.sequences),
+        "in": "tokens" if load.sequences.in_tokens else "factors",
+        "microbatches": load.sequences.counts.tolist(),
+        "factors": found.tolist(),
+    }
