@@ -155,7 +155,7 @@ class CostOptions:
         multiple=True,
         metavar="[KINDS=]FACTORS",
         help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
-        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.",
+        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each too.",
         door=are_factors,
     )
     slice_scale: tuple[str, ...] = option(
