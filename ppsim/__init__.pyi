@@ -153,6 +153,10 @@ def run(
     law: str | None = None,
     padded: bool = False,
     each: int | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    seconds: float = 2.0,
 ) -> Run | Any:
     """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
 
@@ -205,7 +209,7 @@ def run(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -291,6 +295,12 @@ def run(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         each: Sequences in each microbatch, of a distribution of --lengths (1).
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        seconds: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...
 
@@ -357,6 +367,10 @@ def compare(
     law: str | None = None,
     padded: bool = False,
     each: int | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    seconds: float = 2.0,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -423,7 +437,7 @@ def compare(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -478,6 +492,12 @@ def compare(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         each: Sequences in each microbatch, of a distribution of --lengths (1).
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        seconds: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -626,7 +646,7 @@ def sweep(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -797,7 +817,7 @@ def jitter(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -923,6 +943,10 @@ def explain(
     law: str | None = None,
     padded: bool = False,
     each: int | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    seconds: float = 2.0,
     heat: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -996,7 +1020,7 @@ def explain(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1060,6 +1084,12 @@ def explain(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         each: Sequences in each microbatch, of a distribution of --lengths (1).
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        seconds: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Runs of several replicas: draw each worker's slowdown over steps, not the
             schedule.
         format: Format of every -o, whatever its name says, such as svg.
@@ -1214,7 +1244,7 @@ def diff(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1404,7 +1434,7 @@ def memory(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1582,7 +1612,7 @@ def partition(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1753,7 +1783,7 @@ def optimize(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -2410,7 +2440,7 @@ def convert(
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, all slices of it, or one for each.
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.

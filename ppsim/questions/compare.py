@@ -15,6 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import add_memory, build_costs, look_inside_costs
 from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
+from ppsim.questions.dealing import DealOptions
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import (
     CostOptions,
@@ -56,6 +57,7 @@ class CompareRequest(Request):
     network: NetworkOptions = group(NetworkOptions, "Messages")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option(OF_A_SHARE)
     memory: bool = flag("--memory", help="Draw what the devices hold below each chart.", door=VALUE)
@@ -93,9 +95,8 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
     cap = read_cap(request.cap) if request.cap else None
-    rows = time_schedules(
-        request.schedules.specs, request.shape, request.costs, request.network, cap, request.several, request.lengths
-    )
+    lengths = request.several, request.lengths, request.dealing
+    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths)
     return Comparison(request, tuple(rows))
 
 

@@ -15,6 +15,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
+from ppsim.questions.dealing import DealOptions, DealtJob, DealtLoad, assignment_object, deal_job, deal_load
 from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
 
@@ -105,6 +107,7 @@ class ExplainRequest(Request):
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
         "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
     )
@@ -138,6 +141,8 @@ def answer(request: ExplainRequest) -> Explained:
     execution: Execution | None = None
     each: Replicated | None = None
     load: Load | None = None
+    dealt: DealtLoad | None = None
+    tried: Tried
     if stated:
         if typed := given.spellings(("replicas", "t_reduce", "lengths")):
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
@@ -148,8 +153,13 @@ def answer(request: ExplainRequest) -> Explained:
         explanation, base, simulated = _explain_simulated(request)
         inputs, execution = inputs_of(given, simulated.prices), simulated.execution
         each, load = simulated.replicas, simulated.load
-    tried = Tried(()) if load else _try_changes(request, explanation, base, given, stated)
-    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load
+        dealt = _deal(request, base, simulated)
+    if load:
+        tried = Tried(_dealt_changes(request, dealt, load))
+    else:
+        tried = _try_changes(request, explanation, base, given, stated)
+        _refuse_dealing(request, stated)
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
     found = Explained(request, explanation, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
@@ -194,6 +204,7 @@ class Explained(Answer[ExplainRequest]):
         remarks: sentences on changes that are not shown.
         load: what the microbatches of every replica take, where lengths are given; the slowest
             replica is the one explained.
+        dealt: what dealing the sequences anew gives, where it was asked for.
     """
 
     explanation: Explanation
@@ -205,6 +216,7 @@ class Explained(Answer[ExplainRequest]):
     room: Room | None = None
     remarks: tuple[str, ...] = ()
     load: Load | None = None
+    dealt: DealtLoad | None = None
 
     @property
     def advice(self) -> str:
@@ -246,8 +258,16 @@ class Explained(Answer[ExplainRequest]):
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
-            return {"replicas": self.replicas.to_json()} | lengths
-        return {} if found is None else slowdown_object(found) | {"mending": mended_object(self.mending, found)}
+            dealt = (
+                {"deal": self.dealt.deal_object(), "assignment": assignment_object(self.dealt.load.sequences)}
+                if self.dealt
+                else {}
+            )
+            return {"replicas": self.replicas.to_json()} | lengths | dealt
+        if found is None:
+            return {}
+        dealt = {"deal": self.dealt_job.deal_object()} if self.dealt_job else {}
+        return slowdown_object(found) | {"mending": mended_object(self.mending, found)} | dealt
 
     @cached_property
     def slowdown(self) -> Slowdown | None:
@@ -262,7 +282,18 @@ class Explained(Answer[ExplainRequest]):
         """What would mend such a run, each simulated, what saves most first."""
         from ppsim.analysis.mending import mend
 
-        return [] if self.slowdown is None else mend(self.slowdown)
+        if self.slowdown is None:
+            return []
+        changes = mend(self.slowdown)
+        if self.dealt_job:
+            changes.append(self.dealt_job.mended)
+        return sorted(changes, key=lambda change: change.step)
+
+    @cached_property
+    def dealt_job(self) -> DealtJob | None:
+        """What dealing the microbatches of a recorded job anew gives, where it was asked for."""
+        wanted = self.request.dealing.wanted and self.slowdown is not None
+        return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
     def line(self) -> Iterator[Block]:
         """What would help most."""
@@ -347,9 +378,13 @@ class Explained(Answer[ExplainRequest]):
 
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
+            if self.dealt_job and self.stated:
+                yield Line(self.dealt_job.line(self.explanation.timeline.unit), 11)
             yield ""
         if self.replicas:
             yield from self.replicas.lines()
+            if self.dealt:
+                yield from self.dealt.lines(self.explanation.timeline.unit)
             yield ""
         chart = shows_colours(screen)
         lines = explain_lines(self.explanation, self.changes, self.stated, screen)
@@ -413,10 +448,46 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
     return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
 
 
+def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
+    """Refuse to deal what is neither sequences nor a recorded job (InputError)."""
+    if request.dealing.wanted and not (stated and stated.job):
+        what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
+        raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
+
+
+def _deal(request: ExplainRequest, base: Run, simulated: Simulated) -> DealtLoad | None:
+    """Deal the sequences of a simulated run anew, where that is asked for."""
+    if not request.dealing.wanted or simulated.load is None or base.schedule is None:
+        return None
+
+    def build_with(count: int) -> tuple[Schedule, Costs]:
+        shape = replace(request.shape, microbatches=count)
+        return build(request.spec, shape, request.costs, request.network)
+
+    given = base.schedule, simulated.mean_prices
+    return deal_load(request.dealing, build_with, given, simulated.load, request.several)
+
+
+def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load | None) -> tuple[WhatIf, ...]:
+    """The change that dealing is, where it was asked for."""
+    if dealt is None or load is None:
+        return ()
+    from ppsim.analysis.explain import what_if
+
+    each = time_replicas(dealt.schedule, dealt.costs, request.network, request.costs, request.several, dealt.load)
+    slowest = each.slowest if each else 0
+    prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
+    timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
+    packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+    text = f"sequences dealt anew {'among' if request.dealing.across else 'within'} replicas{packed}"
+    return (what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline),)
+
+
 class Simulated(NamedTuple):
     """A run that was simulated to be explained."""
 
     prices: Costs
+    mean_prices: Costs  # of mean microbatches
     execution: Execution | None
     replicas: Replicated | None
     load: Load | None
@@ -430,6 +501,7 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
     load = find_load(request.lengths, schedule, request.several.count, costs)
     each = time_replicas(schedule, prices, network, costs, request.several, load)
+    mean_prices = prices
     if load and each:
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
@@ -437,7 +509,7 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     found = explain(timeline, prices, execution, again)
     if base.replicas and not load:
         found = replace(found, base=base.time())
-    return found, base, Simulated(prices, execution, each, load)
+    return found, base, Simulated(prices, mean_prices, execution, each, load)
 
 
 def _is_row(line: str) -> re.Match[str] | None:

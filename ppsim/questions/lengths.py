@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.inputs.profile.lengths import Law, Shares
 
 MOST_EACH = 1 << 16
+NAMED = 4  # replicas named
 
 
 def are_lengths(text: str) -> bool:
@@ -74,6 +75,17 @@ class Load:
     def n_replicas(self) -> int:
         """Data-parallel replicas, R."""
         return len(self.factors)
+
+    def bare(self, microbatches: int) -> str:
+        """Say which replicas leave microbatches empty; an empty text for none."""
+        import numpy as np
+
+        used = np.zeros((self.n_replicas, microbatches), np.bool_)
+        used[self.sequences.replica, self.sequences.microbatch] = True
+        lacks = microbatches - used.sum(axis=1)
+        said = [f"{n} of replica {r}" for r, n in enumerate(lacks.tolist()) if n]
+        more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
+        return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""

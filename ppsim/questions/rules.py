@@ -262,6 +262,29 @@ NEEDS = (
         "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
     ),
     Need(
+        ("deal", "max_tokens"),
+        lambda g: bool(g["lengths"]),
+        "{options} deals sequences anew, and there are none",
+        "add --lengths FILE",
+        ("run", "compare"),
+    ),
+    Need(
+        ("across", "seconds"),
+        lambda g: bool(g["deal"] or g["max_tokens"]),
+        "{options} is of dealing sequences anew",
+        "add --deal",
+    ),
+    Need(
+        ("deal", "max_tokens"),
+        lambda g: not any(g[name] for name in DETAILED),
+        "{options} times dealings by the simple model",
+    ),
+    Need(
+        ("lowered",),
+        lambda g: not (g["deal"] or g["max_tokens"]),
+        "{options} and --deal both say what csv holds",
+    ),
+    Need(
         ("mb_scale", "reorder", "changes"),
         lambda g: not g["lengths"],
         "--lengths says what the microbatches of every replica take, so {options} cannot be given too",

@@ -18,6 +18,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
+from ppsim.questions.dealing import DealOptions, DealtLoad, assignment_object, deal_load, save_assignment
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
@@ -95,6 +96,7 @@ class RunRequest(Request):
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 
 
@@ -121,7 +123,12 @@ def answer(request: RunRequest) -> Run | Grid:
         raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
     if request.grid:
         return Grid(request, schedule)
-    load = find_load(request.lengths, schedule, request.several.count, request.costs)
+    load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
+    if load and request.dealing.wanted:
+        dealt = deal_load(
+            request.dealing, partial(_with_microbatches, request), (schedule, prices), load, request.several
+        )
+        schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
     each = time_replicas(schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered)
     if load and each:
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
@@ -133,7 +140,15 @@ def answer(request: RunRequest) -> Run | Grid:
         order = reorder(schedule, prices)
     held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
     metrics = measure_with_bound(timeline, prices)
-    return Run(request, timeline, prices, metrics, execution, order, each, held, load)
+    return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
+
+
+def _with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
+    """Make the schedule asked for with another number of microbatches (InputError: it does not take it)."""
+    if request.own:
+        raise InputError("the schedule has its number of microbatches", "a schedule's name")
+    shape = replace(request.shape, microbatches=count)
+    return build(request.schedule.spec, shape, request.costs, request.network, request.merge_bw)
 
 
 @dataclass(frozen=True)
@@ -150,6 +165,7 @@ class Run(Answer[RunRequest]):
         held: what devices hold against ``--cap``, where there is one.
         load: what the microbatches of every replica take, where lengths are given; the timeline is
             that of the slowest replica.
+        dealt: what dealing the sequences anew gives, where it was asked for.
     """
 
     timeline: Timeline
@@ -160,6 +176,7 @@ class Run(Answer[RunRequest]):
     replicas: Replicated | None = None
     held: MemoryReport | None = None
     load: Load | None = None
+    dealt: DealtLoad | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -188,6 +205,9 @@ class Run(Answer[RunRequest]):
             suggested["replicas"] = self.replicas.to_json()
         if self.load:
             suggested["lengths"] = lengths_object(self.load)
+        if self.dealt:
+            suggested["deal"] = self.dealt.deal_object()
+            suggested["assignment"] = assignment_object(self.dealt.load.sequences)
         if counts := counts_lines([self.schedule.name]):
             suggested["counts"] = counts[0]
         if self.held:
@@ -220,6 +240,8 @@ class Run(Answer[RunRequest]):
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
             yield from self.replicas.lines()
+        if self.dealt:
+            yield from self.dealt.lines(self.timeline.unit)
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would where no options of messages are given."""
@@ -244,8 +266,17 @@ class Run(Answer[RunRequest]):
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for, with the function that writes it."""
-        titles = [title_of(self.schedule)]
-        return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+        titles, dealt = [title_of(self.schedule)], self.dealt
+        if dealt is None:
+            return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+        targets = find_targets(output)
+        tables = [target for target, suffix in targets if suffix == ".csv"]
+        rest = replace(output, output=tuple(target for target, _ in targets if target not in tables))
+        save = partial(save_assignment, dealt.load.sequences, self.inputs)
+        return [
+            *((target, partial(save, target)) for target in tables),
+            *document_writers([self.timeline], titles, self.inputs, rest, complete=self._complete),
+        ]
 
     def plot(self, ax: Axes | None = None, **look: Any) -> Any:
         """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
