@@ -140,6 +140,8 @@ def run(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     lowered: bool = False,
     merge_bw: bool = False,
     gantt: bool = True,
@@ -152,11 +154,11 @@ def run(
     lengths: str | None = None,
     law: str | None = None,
     padded: bool = False,
-    each: int | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
-    seconds: float = 2.0,
+    deal_for: float = 2.0,
 ) -> Run | Any:
     """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
 
@@ -274,6 +276,11 @@ def run(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
         gantt: Draw the chart in the terminal (on). (default True)
@@ -294,13 +301,13 @@ def run(
         law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
-        each: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
             included, in as many microbatches as make the step shortest.
-        seconds: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...
 
@@ -361,16 +368,18 @@ def compare(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
     law: str | None = None,
     padded: bool = False,
-    each: int | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
-    seconds: float = 2.0,
+    deal_for: float = 2.0,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -479,6 +488,11 @@ def compare(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
@@ -491,13 +505,13 @@ def compare(
         law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
-        each: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
             included, in as many microbatches as make the step shortest.
-        seconds: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -584,6 +598,8 @@ def sweep(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     cap: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -688,6 +704,11 @@ def sweep(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         cap: The most a device may hold: a number is activations of a device's 1/P share of the
             model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
             a list has one for each device.
@@ -761,7 +782,7 @@ def jitter(
     lengths: str | None = None,
     law: str | None = None,
     padded: bool = False,
-    each: int | None = None,
+    mbs: int | None = None,
     samples: int = 10000,
     seed: int = 0,
     dask: str | None = None,
@@ -862,7 +883,7 @@ def jitter(
         law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
-        each: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -933,6 +954,8 @@ def explain(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     changes: str | Sequence[str] = (),
     of_device: int | None = None,
     of_op: str | None = None,
@@ -942,11 +965,11 @@ def explain(
     lengths: str | None = None,
     law: str | None = None,
     padded: bool = False,
-    each: int | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
-    seconds: float = 2.0,
+    deal_for: float = 2.0,
     heat: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -1062,6 +1085,11 @@ def explain(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 ·
             schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2),
             tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one
@@ -1083,13 +1111,13 @@ def explain(
         law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
-        each: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
         max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
             included, in as many microbatches as make the step shortest.
-        seconds: Seconds after which the search for a dealing ends. (default 2.0)
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Runs of several replicas: draw each worker's slowdown over steps, not the
             schedule.
         format: Format of every -o, whatever its name says, such as svg.
@@ -1174,6 +1202,8 @@ def diff(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -1286,6 +1316,11 @@ def diff(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -1968,6 +2003,8 @@ def check(
     modes: str | Sequence[str] = (),
     runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
     queues: Literal["edge", "pair", "rank"] | None = None,
+    shapes: Literal["exchange"] | None = None,
+    lengths: str | None = None,
     schedule: str | None = None,
     stages: int | None = None,
     devices: int | None = None,
@@ -1993,6 +2030,11 @@ def check(
         queues: What has one in-order queue of sends and receives: a directed pair of devices, a
             pair, or a device; run times the same with --p2p overlap --channel direction, pair
             or group.
+        shapes: Shapes are sent ahead of messages, and both sides wait for them (Megatron's
+            variable_seq_lengths): look for deadlocks where each message waits so, or each batch
+            with --for megatron.
+        lengths: A loader's file of sequences: every replica must have as many microbatches as
+            the schedule.
         schedule: Expect the ops of this schedule, in the shape given.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.

@@ -49,7 +49,7 @@ class DealOptions:
         help="Pack the sequences anew into microbatches of at most so many tokens, padding included, in as many "
         "microbatches as make the step shortest.",
     )
-    seconds: float = option(
+    deal_for: float = option(
         "--deal-for",
         type=click.FloatRange(0, 3600),
         default=SECONDS,
@@ -133,7 +133,7 @@ def deal_load(
     before = float(_ends(pipeline, load).max())
     with long_work("dealing sequences"):
         if options.max_tokens is None:
-            found = _search(options, pipeline, load.sequences, schedule.whole_microbatches, options.seconds)
+            found = _search(options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for)
             return DealtLoad(schedule, costs, _moved(load, found, schedule), before, found, {})
         return _pack(options, build, given, load, several, before)
 
@@ -210,7 +210,7 @@ def _pack(
         pipeline = pipeline_of(schedule, costs, load, several)
         sequences = load.sequences if count == M else _spread(load.sequences, count)
         try:
-            found = _search(options, pipeline, sequences, count, options.seconds / len(made))
+            found = _search(options, pipeline, sequences, count, options.deal_for / len(made))
         except InputError as error:
             refusal = error
             continue
@@ -340,7 +340,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
             own = ops[step][:, table].transpose(0, 2, 1).reshape(R * M, -1)
             pipeline = Pipeline(schedule, levels, times, slowdown.measured.transfer[step], slow)
             problem = Problem(pipeline, own, replica, microbatch, counts, M, across=options.across)
-            found = deal(problem, options.seconds / K)
+            found = deal(problem, options.deal_for / K)
             bounds[step] = found.bound
             for sequence, (r, m) in enumerate(zip(found.replica.tolist(), found.microbatch.tolist(), strict=True)):
                 moved[step, r, table[:, m]] = own[sequence]

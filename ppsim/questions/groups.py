@@ -260,6 +260,18 @@ class NetworkOptions:
         "--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.", door=VALUE
     )
 
+    shapes: str | None = option(
+        "--shapes",
+        type=click.Choice(["exchange"]),
+        help="Send the shape of each message ahead of it, and wait for it on both sides, as Megatron does with "
+        "variable_seq_lengths; with --p2p batched (the default then) or blocking.",
+    )
+    t_shape: float | None = option(
+        "--t-shape",
+        type=click.FloatRange(0, 1e15),
+        help="Wait of the host between a shape and its message, beside the latency of the shape (0).",
+    )
+
     @property
     def detailed(self) -> bool:
         """Whether an option asks for sends and receives as ops."""

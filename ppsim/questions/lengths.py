@@ -51,7 +51,7 @@ class LengthOptions:
         door=VALUE,
     )
     padded: bool = flag("--padded", help="Pad every sequence to the longest of its microbatch (packed).", door=VALUE)
-    each: int | None = option(
+    mbs: int | None = option(
         "--mbs",
         type=click.IntRange(1, MOST_EACH),
         help="Sequences in each microbatch, of a distribution of --lengths (1).",
@@ -132,11 +132,11 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
     """Return what the lengths become microbatches of (InputError: --mbs of a file)."""
     from ppsim.inputs.profile.lengths import Shares, is_distribution
 
-    if options.each is not None and not is_distribution(options.lengths or ""):
+    if options.mbs is not None and not is_distribution(options.lengths or ""):
         raise InputError("--mbs is of a distribution, and a file lists the sequences", "leave it out")
-    if options.padded and is_distribution(options.lengths or "") and (options.each or 1) == 1:
+    if options.padded and is_distribution(options.lengths or "") and (options.mbs or 1) == 1:
         raise InputError("--padded has no effect: every microbatch has one sequence", "add --mbs 4")
-    return Shares(replicas, schedule.whole_microbatches, options.each or 1, schedule.n_stages)
+    return Shares(replicas, schedule.whole_microbatches, options.mbs or 1, schedule.n_stages)
 
 
 def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:

@@ -248,6 +248,24 @@ NEEDS = (
         "{options} adds FSDP ops, whose times are in a cluster file's [fsdp]",
         "add --cluster FILE, or --lowered with -o FILE.csv",
     ),
+    Need(
+        ("shapes",),
+        lambda g: g["p2p"] in (None, "batched", "blocking"),
+        "{options} waits at every message, and --p2p says that none does",
+        "--p2p batched, or blocking",
+    ),
+    Need(
+        ("t_shape",),
+        lambda g: bool(g["shapes"]),
+        "{options} is the wait for a shape, and none is sent",
+        "add --shapes exchange",
+    ),
+    Need(
+        ("modes",),
+        lambda g: not g["shapes"],
+        "--shapes says that every message waits, so {options} cannot be given too",
+        commands=("check",),
+    ),
     # Unequal microbatches.
     Need(
         ("reorder",),
@@ -256,10 +274,11 @@ NEEDS = (
         "add --mb-scale FACTORS",
     ),
     Need(
-        ("law", "padded", "each"),
+        ("law", "padded", "mbs"),
         lambda g: bool(g["lengths"]),
         "{options} is of sequences of different lengths, and there are none",
         "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ("run", "compare", "explain", "jitter"),
     ),
     Need(
         ("deal", "max_tokens"),
@@ -269,7 +288,7 @@ NEEDS = (
         ("run", "compare"),
     ),
     Need(
-        ("across", "seconds"),
+        ("across", "deal_for"),
         lambda g: bool(g["deal"] or g["max_tokens"]),
         "{options} is of dealing sequences anew",
         "add --deal",

@@ -71,7 +71,7 @@ def test_packing_stays_within_the_tokens_and_tries_numbers_of_microbatches(tmp_p
     assert len(tried) > 1
     assert found["deal"]["step"] == min(tried.values()) == pytest.approx(found["replicas"]["step"])
     assert found["microbatches"] == int(min(tried, key=tried.__getitem__))
-    held = {}
+    held: dict[tuple[int, int], int] = {}
     for r, m, n in zip(*(found["assignment"][name] for name in ("replica", "microbatch", "tokens")), strict=True):
         held[r, m] = held.get((r, m), 0) + n
     assert max(held.values()) <= most

@@ -111,6 +111,25 @@ def read_sequences(text: str, shares: Shares, law: Law | None, *, padded: bool) 
     return _with_times(found, law, padded=padded)
 
 
+def count_microbatches(path: str) -> Ints:
+    """Count the microbatches of each replica that a file has, shape (R,).
+
+    Raises:
+        InputError: the file cannot be read, or has no column of microbatches.
+    """
+    source, rows = f"'{name_of(path)}'", _rows_of(path)
+    if not rows:
+        raise InputError(f"{source} has no rows", HINT)
+    found = _find_columns(source, list(dict.fromkeys(name for row in rows[:100] for name in row)))
+    if "microbatch" not in found:
+        raise InputError(f"{source} has no column of microbatch", HINT)
+    replica = _Column(source, rows, found.get("replica", "")).integers(MOST_REPLICAS - 1)
+    microbatch = _Column(source, rows, found["microbatch"]).integers(MOST)
+    counts = np.zeros(int(replica.max()) + 1, np.int64)
+    np.maximum.at(counts, replica, microbatch + 1)
+    return counts
+
+
 def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
     """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they are."""
     time = found.length

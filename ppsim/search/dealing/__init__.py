@@ -1,3 +1,3 @@
 """Dealing sequences over replicas and microbatches: the search, and a step that none can beat."""
 
-__all__ = ["bound", "deal", "problem"]
+__all__ = ["deal", "problem"]
