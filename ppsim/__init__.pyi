@@ -155,6 +155,7 @@ def run(
     law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
+    cp_of: str | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -302,6 +303,10 @@ def run(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -376,6 +381,7 @@ def compare(
     law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
+    cp_of: str | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -506,6 +512,10 @@ def compare(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -783,6 +793,7 @@ def jitter(
     law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
+    cp_of: str | None = None,
     samples: int = 10000,
     seed: int = 0,
     dask: str | None = None,
@@ -884,6 +895,10 @@ def jitter(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -966,6 +981,7 @@ def explain(
     law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
+    cp_of: str | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -1112,6 +1128,10 @@ def explain(
             its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.

@@ -144,7 +144,7 @@ def answer(request: ExplainRequest) -> Explained:
     dealt: DealtLoad | None = None
     tried: Tried
     if stated:
-        if typed := given.spellings(("replicas", "t_reduce", "lengths")):
+        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of")):
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)

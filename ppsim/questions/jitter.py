@@ -299,6 +299,8 @@ def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Re
     text, law = str(lengths.lengths), law_of(lengths, costs)
     shares = shares_of(lengths, schedules[0], request.several.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
+    if drawn and lengths.cp_of is not None:
+        raise InputError("--cp-of is of the microbatches of a file, and each sample draws others", "--lengths FILE")
     load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
     replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
     factors = replicas.factors(schedules[0].n_devices)

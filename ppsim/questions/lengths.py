@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.errors import InputError
-from ppsim.questions.door import VALUE
+from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.groups import CostOptions
 from ppsim.questions.options import flag, option
 
@@ -56,6 +56,14 @@ class LengthOptions:
         type=click.IntRange(1, MOST_EACH),
         help="Sequences in each microbatch, of a distribution of --lengths (1).",
     )
+    cp_of: str | None = option(
+        "--cp-of",
+        metavar="FILE",
+        help="Context parallelism of microbatches: csv, jsonl or parquet with columns microbatch, cp and perhaps "
+        "replica, factor (1/cp), collective: the time of the one that runs beside each forward, twice as long beside "
+        "B and I; an op takes the longer of both.",
+        door=PATH,
+    )
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,12 @@ class Load:
         sequences: which microbatch each is in.
         factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1, or
             the stages where each has a factor.
+        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or None.
     """
 
     sequences: Sequences
     factors: NDArray[np.float64]
+    beside: NDArray[np.float64] | None = None
 
     @property
     def n_replicas(self) -> int:
@@ -89,12 +99,18 @@ class Load:
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""
-        return scale_costs(schedule, made, self.factors[replica])
+        found = scale_costs(schedule, made, self.factors[replica])
+        return found if self.beside is None else beside_collectives(schedule, found, self.beside[replica])
 
     def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
         """Return the costs where all microbatches of all replicas take the same."""
+        import numpy as np
+
         mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
-        return scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
+        found = scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
+        if self.beside is None:
+            return found
+        return beside_collectives(schedule, found, np.full(len(self.beside[0]), self.beside.mean()))
 
 
 def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -> Costs:
@@ -112,20 +128,60 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
 
 
+def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
+    """Return costs where an op takes at least as long as the collective beside it.
+
+    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and I,
+    which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
+    """
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE, Kind
+
+    times = {Kind.F: 1.0, Kind.R: 1.0, Kind.B: 2.0, Kind.I: 2.0}
+    least = np.zeros(len(schedule))
+    ops = np.flatnonzero(schedule.kind < len(COMPUTE))
+    weight = np.array([times.get(kind, 0.0) for kind in COMPUTE])
+    least[ops] = weight[schedule.kind[ops]] * collective[schedule.microbatch[ops] // schedule.n_slices]
+    first, second = schedule.first_of_pairs, schedule.second_of_pairs
+    least[first] = least[second] = least[first] + least[second]
+    return replace(made, each=np.maximum(made.durations(schedule), least / schedule.n_slices))
+
+
 def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, costs: CostOptions) -> Load | None:
     """Read or draw the lengths that the options ask for; None for none.
 
     Raises:
         InputError: the lengths cannot be read, or are of another shape than the schedule.
     """
-    if options.lengths is None:
-        return None
-    from ppsim.inputs.profile.lengths import read_sequences
+    M = schedule.whole_microbatches
+    if options.lengths is not None:
+        from ppsim.inputs.profile.lengths import read_sequences
 
-    shares = shares_of(options, schedule, replicas)
-    law = law_of(options, costs)
-    sequences = read_sequences(options.lengths, shares, law, padded=options.padded)
-    return Load(sequences, sequences.factors(schedule.whole_microbatches))
+        shares = shares_of(options, schedule, replicas)
+        sequences = read_sequences(options.lengths, shares, law_of(options, costs), padded=options.padded)
+    elif options.cp_of is not None:
+        sequences = equal_sequences(replicas or 1, M)
+    else:
+        return None
+    load = Load(sequences, sequences.factors(M))
+    if options.cp_of is None:
+        return load
+    from ppsim.inputs.profile.lengths import read_context_parallel
+
+    factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
+    return replace(load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None)
+
+
+def equal_sequences(replicas: int, microbatches: int) -> Sequences:
+    """Return one sequence of factor 1 for each microbatch of each replica."""
+    import numpy as np
+
+    from ppsim.core.sequences import Sequences
+
+    replica, microbatch = np.divmod(np.arange(replicas * microbatches), microbatches)
+    one, counts = np.ones((len(replica), 1)), np.full(replicas, microbatches)
+    return Sequences(replica, microbatch, one, one, np.arange(len(replica)), counts, in_tokens=False)
 
 
 def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:

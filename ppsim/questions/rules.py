@@ -309,13 +309,25 @@ NEEDS = (
         "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
     ),
     Need(
+        ("mb_scale", "reorder", "changes", "deal", "max_tokens"),
+        lambda g: not g["cp_of"],
+        "--cp-of says which microbatches take less, so {options} cannot be given too",
+    ),
+    Need(
+        ("cp_of",),
+        lambda g: bool(g["lengths"]),
+        "{options} is of steps with lengths here",
+        "add --lengths FILE",
+        ("jitter",),
+    ),
+    Need(
         ("dask", "results"),
         lambda g: not g["lengths"],
         "{options} spreads samples of noise, and with --lengths they are drawn here",
         "leave it out",
         ("jitter",),
     ),
-    Need(("lengths",), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
+    Need(("lengths", "cp_of"), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
     Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
     Need(
         ("reorder",),

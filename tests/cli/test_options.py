@@ -146,6 +146,7 @@ SAMPLES = {
     "padded": "--padded",
     "t_reduce": "--t-reduce 2",
     "deal": "--deal",
+    "cp_of": "--cp-of own.csv",
     "shapes": "--shapes exchange",
     "t_shape": "--t-shape 0.5",
     "across": "--across",

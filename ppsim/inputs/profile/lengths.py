@@ -38,7 +38,16 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "stage": ("stage",),
     "sequence": ("sequence", "sequence_id", "sample", "sample_id", "id"),
 }
+CP_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "replica": COLUMNS["replica"],
+    "microbatch": COLUMNS["microbatch"],
+    "cp": ("cp", "cp_size", "context_parallel_size"),
+    "factor": COLUMNS["factor"],
+    "collective": ("collective",),
+}
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
+CP_HINT = "csv, jsonl or parquet with columns microbatch, cp and perhaps replica, factor, collective"
+MOST_CP = 4096
 HINT = "csv, jsonl or parquet with columns replica, microbatch, tokens (or factor)"
 DISTRIBUTIONS = "lognormal:2048:1.2:7, uniform:128:4096:7, zipf:1.5:8192:7, choice:512,1024,8192:7"
 MOST = 1 << 22  # sequences of a step
@@ -128,6 +137,46 @@ def count_microbatches(path: str) -> Ints:
     counts = np.zeros(int(replica.max()) + 1, np.int64)
     np.maximum.at(counts, replica, microbatch + 1)
     return counts
+
+
+def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[Floats, Floats]:
+    """Read over how many ranks the context of each microbatch is split.
+
+    Args:
+        path: a file with a row for each such microbatch; one without a replica is of all of them.
+        replicas: R.
+        microbatches: M.
+
+    Returns:
+        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no factor
+        is given and 1 without a row, and the time of a forward's collective beside its compute.
+
+    Raises:
+        InputError: the file cannot be read, or names another replica or microbatch.
+    """
+    source, rows = f"'{name_of(path)}'", _rows_of(path)
+    if not rows:
+        raise InputError(f"{source} has no rows", CP_HINT)
+    found = _columns_of(list(dict.fromkeys(name for row in rows[:100] for name in row)), CP_COLUMNS)
+    for name in ("microbatch", "cp"):
+        if name not in found:
+            raise InputError(f"{source} has no column of {name}", CP_HINT)
+    replica = _Column(source, rows, found.get("replica", "")).integers(replicas - 1, missing=-1)
+    microbatch = _Column(source, rows, found["microbatch"]).integers(microbatches - 1)
+    cp = _Column(source, rows, found["cp"]).integers(MOST_CP)
+    if not cp.all():
+        at = int(np.argmin(cp))
+        raise InputError(f"{source}, row {at + 1}: cp is 0", "1 for a microbatch on one rank")
+    took = _Column(source, rows, found["factor"]).numbers(LONGEST) if "factor" in found else 1.0 / cp
+    beside = _Column(source, rows, found["collective"]).numbers(LONGEST) if "collective" in found else 0.0 * cp
+    key = replica * microbatches + microbatch
+    if len(np.unique(key)) < len(key):
+        raise InputError(f"{source} has two rows of one microbatch", "one for each")
+    factor, collective = np.ones((replicas, microbatches)), np.zeros((replicas, microbatches))
+    for at in np.argsort(replica, kind="stable").tolist():  # rows of all replicas come first
+        own = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
+        factor[own, microbatch[at]], collective[own, microbatch[at]] = took[at], beside[at]
+    return factor, collective
 
 
 def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
@@ -339,13 +388,19 @@ def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
     return place
 
 
-def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
-    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of them)."""
+def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Find the file's column of each of those wanted, where it has one."""
     simple = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): name for name in names}
     found = {}
-    for ours, words in COLUMNS.items():
+    for ours, words in wanted.items():
         if word := next((word for word in words if word in simple), ""):
             found[ours] = simple[word]
+    return found
+
+
+def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
+    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of them)."""
+    found = _columns_of(names, COLUMNS)
     if "tokens" in found and "factor" in found:
         raise InputError(f"{source} has tokens and factors", "one column of lengths")
     if not {"tokens", "factor"} & found.keys():
@@ -426,7 +481,7 @@ def _rows_of(path: str) -> list[dict[str, Any]]:
 
 def _spellings() -> set[str]:
     """List every spelling of a column that a file of a table may have."""
-    words = {word for names in COLUMNS.values() for word in names}
+    words = {word for table in (COLUMNS, CP_COLUMNS) for names in table.values() for word in names}
     return {form for word in words for form in (word, word.upper(), word.capitalize())}
 
 
