@@ -1138,8 +1138,8 @@ def explain(
         max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
             included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
-        heat: Runs of several replicas: draw each worker's slowdown over steps, not the
-            schedule.
+        heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
+            --lengths the times of every replica's microbatches, as given and as dealt.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)

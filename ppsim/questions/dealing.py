@@ -13,11 +13,14 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.door import VALUE
-from ppsim.questions.lengths import Load
+from ppsim.questions.lengths import Load, load_map
 from ppsim.questions.options import flag, option
-from ppsim.questions.replicas import ReplicaOptions
+from ppsim.questions.replicas import ReplicaOptions, Replicated
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ppsim.analysis.mending import Mended
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     from ppsim.core.sequences import Sequences
     from ppsim.search.dealing.deal import Dealt
     from ppsim.search.dealing.problem import Pipeline
+    from ppsim.show.drawing.load_map import LoadMap
 
 SECONDS = 2.0
+PAGE = 9.0  # inches of a figure in a page
 TRIED = 6  # numbers of microbatches that packing tries
 REFUSED = 16  # numbers that a schedule may refuse, one after the other
 Build = Callable[[int], "tuple[Schedule, Costs]"]  # the schedule of so many microbatches, and its costs
@@ -70,7 +75,8 @@ class DealtLoad:
         schedule: what runs, with as many microbatches as they are dealt to.
         costs: of mean microbatches, as they were before.
         load: what microbatches take now.
-        before: the step of the sequences as given.
+        given: what microbatches took.
+        ends_given: shape (R,), the end of each replica's pipeline then.
         found: what the search found.
         tried: the step of every number of microbatches that packing tried.
     """
@@ -78,9 +84,20 @@ class DealtLoad:
     schedule: Schedule
     costs: Costs
     load: Load
-    before: float
+    given: Load
+    ends_given: NDArray[np.float64]
     found: Dealt
     tried: dict[int, float]
+
+    @property
+    def before(self) -> float:
+        """The step of the sequences as given."""
+        return float(self.ends_given.max())
+
+    def maps(self, unit: str) -> tuple[LoadMap, ...]:
+        """What a picture shows: the load as given and as dealt."""
+        given = load_map("as given", self.given, self.ends_given, unit)
+        return given, load_map("dealt anew", self.load, self.found.makespans, unit)
 
     @property
     def gap(self) -> float:
@@ -130,12 +147,12 @@ def deal_load(
     """
     schedule, costs = given
     pipeline = pipeline_of(schedule, costs, load, several)
-    before = float(_ends(pipeline, load).max())
+    ends = _ends(pipeline, load)
     with long_work("dealing sequences"):
         if options.max_tokens is None:
             found = _search(options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for)
-            return DealtLoad(schedule, costs, _moved(load, found, schedule), before, found, {})
-        return _pack(options, build, given, load, several, before)
+            return DealtLoad(schedule, costs, _moved(load, found, schedule), load, ends, found, {})
+        return _pack(options, build, given, load, several, ends)
 
 
 def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOptions) -> Pipeline:
@@ -147,7 +164,7 @@ def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOp
     return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
 
 
-def _ends(pipeline: Pipeline, load: Load) -> Any:
+def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:
     import numpy as np
 
     return pipeline.makespans(load.factors.transpose(0, 2, 1), np.arange(load.n_replicas))
@@ -190,7 +207,7 @@ def _pack(
     given: tuple[Schedule, Costs],
     load: Load,
     several: ReplicaOptions,
-    before: float,
+    ends: NDArray[np.float64],
 ) -> DealtLoad:
     """Try some numbers of microbatches, from the fewest that hold the tokens up to those given."""
     if not load.sequences.in_tokens:
@@ -217,7 +234,7 @@ def _pack(
         tried[count] = found.after
         if best is None or found.after < best.found.after:
             moved = _moved(Load(sequences, load.factors), found, schedule)
-            best = DealtLoad(schedule, costs, moved, before, found, tried)
+            best = DealtLoad(schedule, costs, moved, load, ends, found, tried)
     if best is None:
         raise refusal or InputError(f"the schedule takes none of {least} to {M} microbatches", "another --mb")
     return best
@@ -390,3 +407,19 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
     from ppsim.base.tables import save_table
 
     save_table(assignment_rows(sequences), target, ".csv", inputs)
+
+
+def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
+    """Return what a picture shows of a load, and of the one before it was dealt anew."""
+    if dealt:
+        return dealt.maps(replicas.unit)
+    return (load_map("microbatches", load, replicas.ends.max(axis=1), replicas.unit),)
+
+
+def loads_section(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> str:
+    """Return the section of a page on replicas and their loads."""
+    from ppsim.show.files.workers import lines_of_page, loads_svg
+
+    blocks = [*replicas.lines(), *(dealt.lines(replicas.unit) if dealt else ())]
+    lines = [str(block.parts) for block in blocks if isinstance(block, Line)]
+    return lines_of_page(lines) + loads_svg(maps_of(load, replicas, dealt), PAGE)

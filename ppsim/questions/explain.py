@@ -15,7 +15,16 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
-from ppsim.questions.dealing import DealOptions, DealtJob, DealtLoad, assignment_object, deal_job, deal_load
+from ppsim.questions.dealing import (
+    DealOptions,
+    DealtJob,
+    DealtLoad,
+    assignment_object,
+    deal_job,
+    deal_load,
+    loads_section,
+    maps_of,
+)
 from ppsim.questions.door import PATH, VALUE
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
@@ -109,7 +118,10 @@ class ExplainRequest(Request):
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
-        "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule.", door=VALUE
+        "--heat",
+        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with --lengths the times of "
+        "every replica's microbatches, as given and as dealt.",
+        door=VALUE,
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -318,6 +330,8 @@ class Explained(Answer[ExplainRequest]):
 
             if self.execution:
                 document = replace(document, executions=(self.execution,))
+            if suffix == ".html" and self.load and self.replicas:
+                document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
             if suffix == ".html" and self.slowdown is not None:
                 lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
                 below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
@@ -350,8 +364,12 @@ class Explained(Answer[ExplainRequest]):
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
-        from ppsim.show.files.workers import save_workers
+        from ppsim.show.files.workers import save_loads, save_workers
 
+        if self.load and self.replicas:
+            maps = maps_of(self.load, self.replicas, self.dealt)
+            save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
+            return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
         if self.slowdown is None:
             raise InputError("--heat draws a run that shows its replicas, and there is none", "a table of ops")
         save = partial(save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.sequences import Sequences
     from ppsim.inputs.profile.lengths import Law, Shares
+    from ppsim.show.drawing.load_map import LoadMap
 
 MOST_EACH = 1 << 16
 NAMED = 4  # replicas named
@@ -210,6 +211,20 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
 
     model = read(costs.profile).model
     return Law(0.0, 1.0, 1.0 / (12 * model.hidden)) if model else None
+
+
+def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:
+    """Return what a picture shows of a load; of factors by stage their mean.
+
+    Args:
+        title: what is drawn.
+        load: what microbatches take.
+        ends: shape (R,), the end of each replica's pipeline.
+        unit: of the ends.
+    """
+    from ppsim.show.drawing.load_map import LoadMap
+
+    return LoadMap(title, load.factors.mean(axis=1), ends, unit)
 
 
 def lengths_object(load: Load) -> dict[str, Any]:

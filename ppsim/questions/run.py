@@ -18,7 +18,14 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
-from ppsim.questions.dealing import DealOptions, DealtLoad, assignment_object, deal_load, save_assignment
+from ppsim.questions.dealing import (
+    DealOptions,
+    DealtLoad,
+    assignment_object,
+    deal_load,
+    loads_section,
+    save_assignment,
+)
 from ppsim.questions.door import VALUE
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
@@ -333,6 +340,8 @@ class Run(Answer[RunRequest]):
 
             per_node = read_cluster(self.request.network.cluster).devices_per_node
             document = replace(document, cluster=cluster_map(self.execution, per_node))
+        if suffix == ".html" and self.load and self.replicas:
+            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory

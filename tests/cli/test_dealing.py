@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 
 import ppsim
+from ppsim.show.drawing.load_map import LoadMap, figure_of
 from tests.commands import invoke, refused
 from tests.real_runs import STRAGGLERS, UNEQUAL
 
@@ -183,3 +185,37 @@ def test_explain_refuses_to_deal_what_is_not_there():
     assert "--deal is of the sequences of --lengths" in str(refused("explain", *SHAPE, "--deal"))
     error = refused("explain", str(STRAGGLERS), "--unit", "s", "--max-tokens", "9")
     assert "a table of ops has none" in str(error)
+
+
+def test_pictures_and_pages_show_loads_as_given_and_as_dealt(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    words = (*SHAPE, "--lengths", path, "--deal", "--deal-for", "0.1", "-q")
+    svg, page, plain = (tmp_path / name for name in ("x.svg", "x.html", "y.html"))
+    assert invoke("explain", *words, "--heat", "-o", str(svg)).exit_code == 0
+    assert invoke("run", *words, "-o", str(page)).exit_code == 0
+    assert invoke("explain", *SHAPE, "--lengths", path, "-q", "-o", str(plain)).exit_code == 0
+    for text in (svg.read_text(), page.read_text()):
+        assert "as given: a step of" in text
+        assert "dealt anew: a step of" in text
+    assert "microbatches: a step of" in plain.read_text()
+    for text in (page.read_text(), plain.read_text()):
+        assert "length between replicas" in text
+
+
+def test_a_map_of_loads_has_every_replica_and_microbatch():
+    """Bars end where pipelines do, and all maps have one scale."""
+    small = LoadMap("small", np.array([[1.0, 2.0], [0.0, 4.0]]), np.array([3.0, 6.0]), "ms")
+    large = LoadMap("large", np.array([[8.0, 0.5]]), np.array([12.0]), "ms")
+    figure = figure_of((small, large), 6.75)
+    images = [axes.images[0] for axes in figure.axes if axes.images]
+    assert [np.asarray(image.get_array()).tolist() for image in images] == [
+        small.factors.tolist(),
+        large.factors.tolist(),
+    ]
+    assert {image.get_clim() for image in images} == {(0.0, 8.0)}
+    bars = [
+        [bar.get_bbox().width for bar in axes.patches if isinstance(bar, Rectangle)]
+        for axes in figure.axes
+        if axes.get_xlabel() == "end, ms"
+    ]
+    assert bars == [[3.0, 6.0], [12.0]]
