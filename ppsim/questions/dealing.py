@@ -192,12 +192,8 @@ def _search(options: DealOptions, pipeline: Pipeline, sequences: Sequences, micr
 
 
 def _moved(load: Load, found: Dealt, schedule: Schedule) -> Load:
-    import numpy as np
-
-    counts = np.maximum(load.sequences.counts, 0)
-    if len(found.microbatch) and counts.max() != schedule.whole_microbatches:
-        counts = np.full(load.n_replicas, schedule.whole_microbatches)
-    sequences = load.sequences.moved(found.replica, found.microbatch, counts)
+    """Return the load with the sequences where the search has them."""
+    sequences = load.sequences.moved(found.replica, found.microbatch, load.sequences.counts)
     return Load(sequences, sequences.factors(schedule.whole_microbatches))
 
 
@@ -407,6 +403,16 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
     from ppsim.base.tables import save_table
 
     save_table(assignment_rows(sequences), target, ".csv", inputs)
+
+
+def advise_dealing(replicas: Replicated) -> str:
+    """Say how much of the step unequal lengths are, and what may help."""
+    causes = replicas.causes
+    lost = causes["length between replicas"] + causes["length within replicas"]
+    if lost <= 0.001 * replicas.time:
+        return "unequal lengths cost next to nothing: look at the schedule with ppsim compare"
+    share = format_share(lost / replicas.time)
+    return f"unequal lengths are {share} of the step: --deal, and --deal --across, say what dealing anew gives"
 
 
 def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:

@@ -19,6 +19,7 @@ from ppsim.questions.dealing import (
     DealOptions,
     DealtJob,
     DealtLoad,
+    advise_dealing,
     assignment_object,
     deal_job,
     deal_load,
@@ -236,6 +237,8 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.analysis.explain import advise, best_of
         from ppsim.analysis.mending import advise_job
 
+        if self.load and self.replicas and not self.changes:
+            return advise_dealing(self.replicas)
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)

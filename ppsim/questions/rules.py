@@ -314,6 +314,13 @@ NEEDS = (
         "--cp-of says which microbatches take less, so {options} cannot be given too",
     ),
     Need(
+        ("cap",),
+        lambda g: not (g["lengths"] or g["cp_of"]),
+        "{options} is for schedules that explain tries by itself, and with lengths it tries none",
+        "leave it out, or ppsim compare --cap",
+        ("explain",),
+    ),
+    Need(
         ("cp_of",),
         lambda g: bool(g["lengths"]),
         "{options} is of steps with lengths here",

@@ -121,6 +121,18 @@ def test_explain_advises_to_deal_anew(tmp_path):
     assert "first: deal the sequences anew" in invoke("explain", *words).output
 
 
+def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    causes = ask("run", *SHAPE, "--lengths", path)["replicas"]
+    lost = sum(time for cause, time in causes["causes"].items() if cause.startswith("length"))
+    advice = ask("explain", *SHAPE, "--lengths", path)["advice"]
+    assert advice.startswith(f"unequal lengths are {100 * lost / causes['step']:.1f}% of the step: --deal")
+    (tmp_path / "equal.csv").write_text("replica,microbatch,tokens\n" + "".join(f"0,{m},9\n" for m in range(6)))
+    advice = ask("explain", *SHAPE, "--lengths", str(tmp_path / "equal.csv"))["advice"]
+    assert "cost next to nothing" in advice
+    assert "explain tries by itself" in str(refused("explain", *SHAPE, "--lengths", path, "--cap", "4"))
+
+
 def test_compare_deals_for_each_schedule(tmp_path):
     path, _ = write_lengths(tmp_path)
     given = ask("compare", "1f1b", "zb-1p", *SHAPE[1:], "--lengths", path)["schedules"]
@@ -154,7 +166,7 @@ def test_a_recorded_job_is_dealt_anew_beside_its_step_as_recorded(job, how):
     assert f"(simulated; recorded {recorded})" in invoke("explain", *words).output
 
 
-def test_python_deals_too(tmp_path):
+def test_python_deals_by_the_same_options(tmp_path):
     path, tokens = write_lengths(tmp_path)
     found = ppsim.run("1f1b", devices=4, microbatches=6, lengths=path, deal=True, across=True, deal_for=0.1)
     assert found.dealt

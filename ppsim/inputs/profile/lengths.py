@@ -276,7 +276,8 @@ def _not_a_distribution(text: str) -> InputError:
 
 def _refuse_many(count: int) -> None:
     if count > MOST:
-        raise InputError(f"{count:,} sequences, at most {MOST:,} are taken", "fewer --replicas or --mbs")
+        what = f"{count:,} sequences, at most {MOST:,} are taken"
+        raise InputError(what, "fewer --replicas, --mbs or --samples")
 
 
 def _in_order(length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool) -> Sequences:

@@ -186,7 +186,7 @@ def test_a_sequence_that_is_too_long_is_named():
         deal(problem, FOREVER)
 
 
-def test_lanes_are_refused():
+def test_schedules_with_several_streams_are_refused():
     schedule = generate("vocab-1", devices=4, microbatches=8)
     with pytest.raises(InputError, match="dealing"):
         make_pipeline(schedule, costs_for(schedule), 1)
