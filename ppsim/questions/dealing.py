@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ppsim.search.dealing.problem import Pipeline
     from ppsim.show.drawing.load_map import LoadMap
 
+MOST = 1 << 18  # sequences that are dealt
 SECONDS = 2.0
 PAGE = 9.0  # inches of a figure in a page
 TRIED = 6  # numbers of microbatches that packing tries
@@ -145,6 +146,8 @@ def deal_load(
     Raises:
         InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be timed so.
     """
+    if len(load.sequences) > MOST:
+        raise InputError(f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal")
     schedule, costs = given
     pipeline = pipeline_of(schedule, costs, load, several)
     ends = _ends(pipeline, load)

@@ -260,6 +260,7 @@ PERMITS = {
     "mtp": "it only refuses layouts",
     "force": "it allows what was not needed",
     "p2p": "messages that take no time may block nothing; that no queue stands still is an answer too",
+    "shapes": "likewise",
     "order": "likewise",
     "channel": "likewise",
     "labels": "cells too narrow for numbers have none to leave out",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import combinations
 from time import monotonic
 
@@ -23,6 +24,7 @@ SHORTER = 1e-12  # share of a time by which a move must shorten it
 ALL = 600  # moves of a replica up to which all are tried
 NUMBERS = 1 << 19  # ops timed in one array step
 PATIENCE = 8  # batches of drawn moves without a gain after which a descent ends
+ORDERS = 5  # of a replica's microbatches that are tried first
 KICKS = 40  # descents from the best dealing with some moves at random
 Slots = list[list[int]]  # the sequences of each slot
 Move = dict[int, list[int]]  # slots and the sequences that they have after it
@@ -158,27 +160,33 @@ class _Search:
         problem, M = self.problem, self.problem.microbatches
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * M)]
-        load, total = np.zeros(len(slots)), np.zeros(problem.n_replicas)
-        slow = problem.pipeline.slow.max(axis=1)
+        load, slow = np.zeros(len(slots)), problem.pipeline.slow.max(axis=1).tolist()
         # Without --across every replica is dealt to alone.
         pool = np.zeros(len(size), np.int64) if problem.across else problem.replica
-        left = np.bincount(pool, minlength=problem.n_replicas)
-        bare = problem.counts.copy()
+        empty_slots = int(problem.counts.sum())
+        left, bare = np.bincount(pool, minlength=problem.n_replicas), problem.counts.copy()
+        groups = [list(range(problem.n_replicas))] if problem.across else [[r] for r in range(problem.n_replicas)]
+        heaps = [[(0.0, r) for r in group] for group in groups]
         for sequence in np.argsort(-size, kind="stable").tolist():
             home = int(pool[sequence])
-            empty = int(bare.sum()) if problem.across else int(bare[home])
+            empty = empty_slots if problem.across else int(bare[home])
             must = int(left[home]) <= empty  # what is left is needed so that no microbatch stays empty
-            replicas = [home]
-            if problem.across:
-                replicas = [r for r in np.argsort(total * slow, kind="stable").tolist() if bare[r] or not must]
-            place = next((slot for r in replicas for slot in self._rooms(slots, load, r, sequence, must)), -1)
+            heap, full, place = heaps[home], list[tuple[float, int]](), -1
+            while heap and place < 0:
+                total, r = heappop(heap)
+                if must and not bare[r]:
+                    continue  # now and for all that are left
+                place = next(self._rooms(slots, load, r, sequence, must), -1)
+                full.append((total + float(size[sequence]) * slow[r] if place >= 0 else total, r))
+            for each in full:
+                heappush(heap, each)
             if place < 0:
                 return None
             bare[place // M] -= not slots[place]
+            empty_slots -= not slots[place]
             left[home] -= 1
             slots[place].append(sequence)
             load[place] += size[sequence]
-            total[place // M] += size[sequence]
         return slots
 
     def _rooms(self, slots: Slots, load: Floats, r: int, sequence: int, bare: bool) -> Iterator[int]:
@@ -228,7 +236,7 @@ class _Search:
                 found.append(moved)
         ends = self._makespans(np.array(found), np.array(replica))
         for r, own in enumerate(self.own):
-            at = min((n for n in range(len(ways)) if replica[n] == r), key=ends.__getitem__)
+            at = int(r * ORDERS + np.argmin(ends[r * ORDERS : (r + 1) * ORDERS]))
             before = [state.slots[slot] for slot in own]
             for slot, place in zip(own, ways[at], strict=True):
                 state.slots[slot] = before[place]
