@@ -408,14 +408,15 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
     save_table(assignment_rows(sequences), target, ".csv", inputs)
 
 
-def advise_dealing(replicas: Replicated) -> str:
+def advise_dealing(replicas: Replicated, schedule: Schedule) -> str:
     """Say how much of the step unequal lengths are, and what may help."""
     causes = replicas.causes
     lost = causes["length between replicas"] + causes["length within replicas"]
     if lost <= 0.001 * replicas.time:
         return "unequal lengths cost next to nothing: look at the schedule with ppsim compare"
     share = format_share(lost / replicas.time)
-    return f"unequal lengths are {share} of the step: --deal, and --deal --across, say what dealing anew gives"
+    said = f"unequal lengths are {share} of the step"
+    return said if schedule.has_lanes else f"{said}: --deal, and --deal --across, say what dealing anew gives"
 
 
 def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:

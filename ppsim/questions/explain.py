@@ -238,7 +238,7 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.analysis.mending import advise_job
 
         if self.load and self.replicas and not self.changes:
-            return advise_dealing(self.replicas)
+            return advise_dealing(self.replicas, self.explanation.timeline.schedule)
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
@@ -501,7 +501,9 @@ def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load 
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
     text = f"sequences dealt anew {'among' if request.dealing.across else 'within'} replicas{packed}"
-    return (what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline),)
+    found = what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline)
+    # Packing changes the microbatches, and not the sequences that a step trains on.
+    return (replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2]),)
 
 
 class Simulated(NamedTuple):

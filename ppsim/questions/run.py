@@ -35,6 +35,7 @@ from ppsim.questions.options import Request, flag, flatten, given_object, group,
 from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
 from ppsim.questions.words import (
+    counted,
     counts_lines,
     encoder_lines,
     recomputed,
@@ -224,7 +225,7 @@ class Run(Answer[RunRequest]):
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
-        step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
+        step = f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}" if self.replicas else ""
         fits = f"  {spare_text(self.held)}" if self.held else ""
         yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
 

@@ -83,6 +83,15 @@ def test_packing_stays_within_the_tokens_and_tries_numbers_of_microbatches(tmp_p
     assert error.hint == f"--max-tokens {most}"
 
 
+def test_packing_is_advised_by_the_step_and_not_by_its_microbatches(tmp_path):
+    path, tokens = write_lengths(tmp_path)
+    words = ("--lengths", path, "--max-tokens", str(2 * tokens.max()), "--deal-for", "0.2")
+    found = ask("explain", *SHAPE, *words)
+    (change,) = found["what_if"]
+    assert change["makespan"] == pytest.approx(found["deal"]["step"])
+    assert change["makespan_per_mb"] == pytest.approx(found["deal"]["step"] / 6)
+
+
 def test_packing_takes_more_microbatches_where_tokens_need_them(tmp_path):
     path, tokens = write_lengths(tmp_path, microbatches=2, each=6)
     words = ("interleaved", "--devices", "2", "--mb", "2", "--lengths", path, "--max-tokens", str(tokens.max()))

@@ -517,7 +517,7 @@ def draw_factors(text: str, shares: Shares, law: Law | None, replica: int, steps
 
 
 MEAN_OF = 100_000
-STEPS = 16  # times as many sequences as a step may have are drawn for many steps
+STEPS = 4  # times as many sequences as a step may have are drawn for many steps
 
 
 def _microbatch_times(
