@@ -68,6 +68,11 @@ class Replicas:
         rows, drawn, first = self.factors(devices), draws_by_replica(options), dict[tuple[bytes, int], int]()
         return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
 
+    def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
+        """The costs of replicas that all have the same work, those with the same times once."""
+        rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
+        return [replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows]
+
     def without(self, replica: int) -> Replicas:
         """The replicas with one of them as fast as the costs say."""
         return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
@@ -257,12 +262,23 @@ def time_replicas(
     ends = np.zeros((len(alike), schedule.n_devices))
     for replica, own in enumerate(replicas.costs(schedule, prices, costs, load)):
         ends[replica] = ends_of(own) if alike[replica] == replica else ends[alike[replica]]
-    if load is None:
+    if load is None and not draws_by_replica(costs):
         return Replicated(ends, prices.unit, options.t_reduce)
-    even = replicas.distinct_costs(schedule, load.even_costs(schedule, prices), costs)
+    means = load.even_costs(schedule, prices) if load else _even_draws(schedule, prices, costs, replicas.count)
+    even = replicas.equal_costs(schedule, means)
     step = max(float(ends_of(own).max()) for own in even)
     work = max(float(busy_times(schedule, own).max()) for own in even)
     return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
+
+
+def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:
+    """Return the costs where every microbatch takes the mean of the factors that all replicas draw."""
+    import numpy as np
+
+    drawn = [costs_of_replica(schedule, prices, costs, replica).scale for replica in range(replicas)]
+    scale = np.array([each for each in drawn if each is not None])  # (R, kinds, M x K)
+    by_slice = scale.reshape(*scale.shape[:2], -1, schedule.n_slices).mean(axis=(0, 2))
+    return replace(prices, scale=np.tile(by_slice, schedule.whole_microbatches))
 
 
 def costs_of_slowest(schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int) -> Costs:
