@@ -55,8 +55,9 @@ def _bound_work(problem: Problem, least: Floats) -> float:
         np.add.at(total, problem.replica, problem.time)
         return float((head + (total @ cost.T) * pipeline.slow + tail).max())
     work = problem.time.sum(axis=0) @ cost.T
-    shared = work / (1 / pipeline.slow).sum(axis=0)
-    return float((head.min(axis=0) + shared + tail.min(axis=0)).max())
+    # Replica r has room for (T - head - tail) / slow of the work; all of it must fit.
+    speed = 1 / pipeline.slow
+    return float(((work + ((head + tail) * speed).sum(axis=0)) / speed.sum(axis=0)).max())
 
 
 def _cheapest(pipeline: Pipeline, microbatches: int, Q: int) -> Floats:

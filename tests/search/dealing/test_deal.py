@@ -190,3 +190,23 @@ def test_schedules_with_several_streams_are_refused():
     schedule = generate("vocab-1", devices=4, microbatches=8)
     with pytest.raises(InputError, match="dealing"):
         make_pipeline(schedule, costs_for(schedule), 1)
+
+
+@given(st.integers(0, 1 << 30))
+def test_no_microbatch_of_a_dealing_holds_too_many_tokens(seed):
+    problem = problem_of(np.random.default_rng(seed), cap=True, most=9)
+    try:
+        check(problem, kicks=3)
+    except InputError as error:
+        assert "fit" in str(error)  # noqa: PT017
+
+
+def test_replicas_of_other_speeds_share_the_work_by_their_speed():
+    """The first stage of replica 1 takes three times as long: three parts of four go to replica 0."""
+    schedule = generate("gpipe", devices=2, microbatches=4)
+    pipeline = make_pipeline(schedule, costs_for(schedule), 2, np.array([[1.0, 1.0], [3.0, 1.0]]))
+    where = np.divmod(np.arange(8), 4)
+    size = np.array([[3.0], [3.0], [3.0], [3.0], [1.0], [1.0], [1.0], [1.0]])
+    found = check(Problem(pipeline, size, *where, np.full(2, 4), 4, across=True))
+    assert size[found.replica == 0].sum() == 12
+    assert found.bound == pytest.approx(48 / (1 + 1 / 3))  # 16 parts of F and B, at speeds of 1 and 1/3
