@@ -140,6 +140,8 @@ def run(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     lowered: bool = False,
     merge_bw: bool = False,
     gantt: bool = True,
@@ -148,6 +150,16 @@ def run(
     grid: bool = False,
     reorder: bool = False,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    deal_for: float = 2.0,
 ) -> Run | Any:
     """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
 
@@ -198,8 +210,8 @@ def run(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -264,6 +276,11 @@ def run(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
         gantt: Draw the chart in the terminal (on). (default True)
@@ -275,6 +292,26 @@ def run(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...
 
@@ -335,6 +372,19 @@ def compare(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
+    replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    deal_for: float = 2.0,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -399,8 +449,8 @@ def compare(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -442,6 +492,34 @@ def compare(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -528,6 +606,8 @@ def sweep(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     cap: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -588,8 +668,8 @@ def sweep(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -631,6 +711,11 @@ def sweep(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         cap: The most a device may hold: a number is activations of a device's 1/P share of the
             model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
             a list has one for each device.
@@ -700,6 +785,12 @@ def jitter(
     slow_links: int = 0,
     link_slowdown: float = 4.0,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
     samples: int = 10000,
     seed: int = 0,
     dask: str | None = None,
@@ -753,8 +844,8 @@ def jitter(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -790,6 +881,20 @@ def jitter(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -860,11 +965,23 @@ def explain(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     changes: str | Sequence[str] = (),
     of_device: int | None = None,
     of_op: str | None = None,
     cap: str | None = None,
     replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    law: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    deal_for: float = 2.0,
     heat: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -936,8 +1053,8 @@ def explain(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -979,6 +1096,11 @@ def explain(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 ·
             schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2),
             tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one
@@ -991,8 +1113,28 @@ def explain(
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
-        heat: Runs of several replicas: draw each worker's slowdown over steps, not the
-            schedule.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
+            its model's).
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
+            --lengths the times of every replica's microbatches, as given and as dealt.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -1075,6 +1217,8 @@ def diff(
     message: str | None = None,
     unshard: int | None = None,
     reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -1143,8 +1287,8 @@ def diff(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1186,6 +1330,11 @@ def diff(
         unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
             [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -1332,8 +1481,8 @@ def memory(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1509,8 +1658,8 @@ def partition(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1680,8 +1829,8 @@ def optimize(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1866,6 +2015,8 @@ def check(
     modes: str | Sequence[str] = (),
     runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
     queues: Literal["edge", "pair", "rank"] | None = None,
+    shapes: Literal["exchange"] | None = None,
+    lengths: str | None = None,
     schedule: str | None = None,
     stages: int | None = None,
     devices: int | None = None,
@@ -1891,6 +2042,11 @@ def check(
         queues: What has one in-order queue of sends and receives: a directed pair of devices, a
             pair, or a device; run times the same with --p2p overlap --channel direction, pair
             or group.
+        shapes: Shapes are sent ahead of messages, and both sides wait for them (Megatron's
+            variable_seq_lengths): look for deadlocks where each message waits so, or each batch
+            with --for megatron.
+        lengths: A loader's file of sequences: every replica must have as many microbatches as
+            the schedule.
         schedule: Expect the ops of this schedule, in the shape given.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
@@ -2332,8 +2488,8 @@ def convert(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.

@@ -52,6 +52,7 @@ def dump_primus(folder: Path, timelines: list[Timeline], *, config=True, numbere
 
 RECORDED = PRIMUS.parent / "recorded_1f1b"
 STRAGGLERS = PRIMUS.parent / "stragglers" / "trace-ST.parquet"
+UNEQUAL = STRAGGLERS.with_name("trace-SE.parquet")
 # As megatron.core.timers prints them, with what is between reports in a log.
 SPREADS = """INFO:megatron.core.timers:(min, max) time across ranks (ms):
     model-and-optimizer-setup ......................: (1020.90, 1022.97)

@@ -16,6 +16,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.lanes import find_senders, groups_of
 from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
+from ppsim.core.sequences import LinearTimes, linear_times
 from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_levels, find_makespans
 from ppsim.engine.simple.columns import size_object
 from ppsim.engine.simple.longest_path import simulate
@@ -61,6 +62,7 @@ class Sampler:
     schedule: Schedule  # what runs
     levels: Levels  # the order in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
+    lengths: LinearTimes | None  # how these follow from the factors of microbatches, which each sample draws
     latency: Floats  # likewise, of each op's input
     host_link: int  # devices that share a link to their host; 0 where each has its own
     slowed_by: NDArray[np.integer[Any]]  # shape (ops,), the device that slows an op; their number for none
@@ -78,13 +80,14 @@ class Sampler:
 
         def noisy(mean: Floats) -> Floats:
             if not sigma:
-                return np.repeat(mean, count, axis=1)
+                return np.repeat(mean, count // mean.shape[1], axis=1)
             factor = rng.standard_normal((len(mean), count))
             factor *= sigma
             factor -= sigma * sigma / 2
             return np.multiply(np.exp(factor, out=factor), mean, out=factor)
 
-        durations = noisy(self.duration)
+        drawn = None if self.lengths is None or chunk.factors is None else self.lengths.durations(chunk.factors)
+        durations = noisy(self.duration if drawn is None else drawn)
         latencies = np.zeros((len(self.duration), count))
         latencies[self.crossing] = noisy(self.latency[self.crossing])
         if chunk.slow is not None:
@@ -105,6 +108,7 @@ class Chunk(NamedTuple):
     stop: int  # the one after its last
     slow: Floats | None  # shape (devices, samples), factors of computing, or None
     slow_link: Floats | None  # shape (links, samples), factors of messages, or None
+    factors: Floats | None = None  # shape (microbatches, samples), factors of microbatches, or None
 
 
 def draw_chunk(samplers: Sequence[Sampler], chunk: Chunk) -> Floats:
@@ -124,6 +128,7 @@ def jitter(
     # called with the share done and the name of the schedule in work, unless ``run`` does
     progress: Callable[[float, str], None] = lambda done, what: None,
     run: Run | None = None,  # gives the makespans of every chunk by a function of it; None for threads of this process
+    factors: Floats | None = None,  # shape (microbatches, samples), of the lengths that each sample draws, or None
 ) -> list[Sampled]:
     """Time every schedule under the same draws of slow devices and links, and its own noise per op.
 
@@ -141,14 +146,14 @@ def jitter(
     slow = _factors(rng, samples, devices, noise.slow_devices, noise.slowdown)
     slow_link = _factors(rng, samples, len(links), noise.slow_links, noise.link_slowdown)
     samplers = [
-        _sampler(schedule, costs, noise.cv, links, (seed, turn), devices)
+        _sampler(schedule, costs, noise.cv, links, (seed, turn), devices, drawn=factors is not None)
         for turn, (schedule, costs) in enumerate(runs.values())
     ]
     chunks = {}
     for turn, (name, (schedule, _)) in enumerate(runs.items()):
         for first, stop in cut_samples(samples, len(schedule)):
             chunks[f"{name} {first}"] = Chunk(
-                turn, first, stop, *(f if f is None else f[:, first:stop] for f in (slow, slow_link))
+                turn, first, stop, *(f if f is None else f[:, first:stop] for f in (slow, slow_link, factors))
             )
     draw = partial(draw_chunk, samplers)
     makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
@@ -186,6 +191,13 @@ def rate_ranking(sampled: Sequence[Sampled]) -> float:
     return float(kept.mean())
 
 
+def spread_object(sampled: Sampled) -> dict[str, float]:
+    """The keys of JSON of how the makespans of one schedule spread."""
+    times = {f"p{p}": sampled.percentile(p) for p in PERCENTILES}
+    deviation = float(sampled.makespans.std()) if np.ptp(sampled.makespans) else 0.0
+    return {"mean": float(sampled.makespans.mean()), "deviation": deviation, **times}
+
+
 def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
     rows = []
@@ -207,7 +219,14 @@ def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: M
 
 
 def _sampler(
-    schedule: Schedule, costs: Costs, cv: float, links: Sequence[Link], seed: tuple[int, int], devices: int
+    schedule: Schedule,
+    costs: Costs,
+    cv: float,
+    links: Sequence[Link],
+    seed: tuple[int, int],
+    devices: int,
+    *,
+    drawn: bool,
 ) -> Sampler:
     place = {link: k for k, link in enumerate(links)}
     crossing = np.flatnonzero(find_senders(schedule) >= 0)
@@ -219,6 +238,7 @@ def _sampler(
         schedule=schedule,
         levels=find_levels(schedule),
         duration=costs.durations_by_device(schedule)[:, None],
+        lengths=linear_times(schedule, costs) if drawn else None,
         latency=costs.latencies(schedule)[:, None],
         host_link=costs.host_link,
         slowed_by=np.where(computes, schedule.device, devices),

@@ -13,6 +13,7 @@ __all__ = [
     "ops",
     "recompute",
     "schedule",
+    "sequences",
     "slices",
     "soundness",
     "split_backward",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -70,6 +70,17 @@ class CheckRequest(Request):
         help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device; run "
         "times the same with --p2p overlap --channel direction, pair or group.",
     )
+    shapes: str | None = option(
+        "--shapes",
+        type=click.Choice(["exchange"]),
+        help="Shapes are sent ahead of messages, and both sides wait for them (Megatron's variable_seq_lengths): look "
+        "for deadlocks where each message waits so, or each batch with --for megatron.",
+    )
+    lengths: str | None = option(
+        "--lengths",
+        metavar="FILE",
+        help="A loader's file of sequences: every replica must have as many microbatches as the schedule.",
+    )
     schedule: str | None = common(
         "--schedule", "-s", type=ScheduleName(), help="Expect the ops of this schedule, in the shape given."
     )
@@ -93,16 +104,25 @@ def answer(request: CheckRequest) -> Check:
 
     draft = read_draft(request.file)
     modes, runtime, queues = request.modes, request.runtime, request.queues
-    if (modes or queues) and not draft.has_comms:
-        what = "--mode" if modes else "--queues"
+    if (modes or queues or request.shapes) and not draft.has_comms:
+        what = "--mode" if modes else "--queues" if queues else "--shapes"
         raise InputError(
             f"{draft.source} has no sends and receives, so {what} has nothing to look at",
             "ppsim run -s FILE --lowered -o lowered.csv adds them",
         )
+    if request.shapes:
+        modes = ("batched",) if runtime == "megatron" else ("blocking",)
     # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
     expected = _expected(request.schedule, request.shape)
     report = find_faults(draft, modes, runtime or "", queues or "", expected)
+    if request.lengths is not None:
+        from ppsim.inputs.check.replicas import replica_faults
+        from ppsim.inputs.profile.lengths import count_microbatches
+
+        counts = count_microbatches(request.lengths)
+        found = list(replica_faults(counts.tolist(), draft.n_microbatches // draft.n_slices))
+        report = replace(report, faults=[*report.faults, *found])
     return Check(request, draft, report, modes, expected)
 
 
@@ -192,9 +212,12 @@ class Check(Answer[CheckRequest]):
         draft, checked = self.draft, "every op once, in an order that can run"
         if draft.has_comms:
             queues = queue_note(self.request.runtime, self.request.queues)
-            checked += f"; messages match; no deadlock ({', '.join(self.modes)}){queues}"
+            shapes = ", each message behind its shape" if self.request.shapes else ""
+            checked += f"; messages match; no deadlock ({', '.join(self.modes)}{shapes}){queues}"
         elif draft.start is not None:
             checked += ", one at a time on each device"
+        if self.request.lengths is not None:
+            checked += "; as many microbatches on every replica"
         microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
         microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
         size = f"{counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}"

@@ -15,6 +15,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import add_memory, build_costs, look_inside_costs
 from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
+from ppsim.questions.dealing import DealOptions
 from ppsim.questions.groups import (
     CostOptions,
     FaceOptions,
@@ -23,7 +24,9 @@ from ppsim.questions.groups import (
     SeveralSchedules,
     ShapeOptions,
 )
+from ppsim.questions.lengths import LengthOptions
 from ppsim.questions.options import Request, flag, group
+from ppsim.questions.replicas import ReplicaOptions
 from ppsim.questions.several import time_schedules
 from ppsim.questions.words import counts_lines, recomputed, title_with_chunks
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
@@ -51,6 +54,9 @@ class CompareRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option(OF_A_SHARE)
     memory: bool = flag("--memory", help="Draw what the devices hold below each chart.")
@@ -87,7 +93,8 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
     cap = read_cap(request.cap) if request.cap else None
-    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap)
+    lengths = request.several, request.lengths, request.dealing
+    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths)
     return Comparison(request, tuple(rows))
 
 

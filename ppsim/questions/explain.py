@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
 
@@ -15,11 +15,23 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.questions.build import build
+from ppsim.questions.dealing import (
+    DealOptions,
+    DealtJob,
+    DealtLoad,
+    advise_dealing,
+    assignment_object,
+    deal_job,
+    deal_load,
+    loads_section,
+    maps_of,
+)
 from ppsim.questions.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.given import SHAPE, TIMING, Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.questions.options import Request, common, flag, group, option
-from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
+from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.questions.rivals import Tried, try_changes
 from ppsim.questions.several import SIMPLE
 from ppsim.questions.stated import Stated, iteration_option, read_stated, told_unit
@@ -37,6 +49,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
 
@@ -99,8 +112,12 @@ class ExplainRequest(Request):
         "--profile; layers with --layout.",
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
-        "--heat", help="Runs of several replicas: draw each worker's slowdown over steps, not the schedule."
+        "--heat",
+        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with --lengths the times of "
+        "every replica's microbatches, as given and as dealt.",
     )
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -131,18 +148,26 @@ def answer(request: ExplainRequest) -> Explained:
     stated = _stated(given, request)
     execution: Execution | None = None
     each: Replicated | None = None
+    load: Load | None = None
+    dealt: DealtLoad | None = None
+    tried: Tried
     if stated:
-        if request.several.replicas:
-            raise InputError("--replicas is of simulated runs, and this one states its times", "leave it out")
+        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of")):
+            what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
+            raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
         inputs = inputs_of(given) | {"run": stated.text}
     else:
-        explanation, base, prices, execution = _explain_simulated(request)
-        inputs = inputs_of(given, prices)
-        schedule = explanation.timeline.schedule
-        each = time_replicas(schedule, prices, request.network, request.costs, request.several.replicas)
-    tried = _try_changes(request, explanation, base, given, stated)
-    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes
+        explanation, base, simulated = _explain_simulated(request)
+        inputs, execution = inputs_of(given, simulated.prices), simulated.execution
+        each, load = simulated.replicas, simulated.load
+        dealt = _deal(request, base, simulated)
+    if load:
+        tried = Tried(_dealt_changes(request, dealt, load))
+    else:
+        tried = _try_changes(request, explanation, base, given, stated)
+        _refuse_dealing(request, stated)
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
     found = Explained(request, explanation, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
@@ -185,6 +210,9 @@ class Explained(Answer[ExplainRequest]):
         replicas: when devices of each data-parallel replica are done, where there are several.
         room: the memory that changes are held to; None where changes were given.
         remarks: sentences on changes that are not shown.
+        load: what the microbatches of every replica take, where lengths are given; the slowest
+            replica is the one explained.
+        dealt: what dealing the sequences anew gives, where it was asked for.
     """
 
     explanation: Explanation
@@ -195,6 +223,8 @@ class Explained(Answer[ExplainRequest]):
     replicas: Replicated | None = None
     room: Room | None = None
     remarks: tuple[str, ...] = ()
+    load: Load | None = None
+    dealt: DealtLoad | None = None
 
     @property
     def advice(self) -> str:
@@ -202,6 +232,8 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.analysis.explain import advise, best_of
         from ppsim.analysis.mending import advise_job
 
+        if self.load and self.replicas and not self.changes:
+            return advise_dealing(self.replicas, self.explanation.timeline.schedule)
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
@@ -235,8 +267,17 @@ class Explained(Answer[ExplainRequest]):
 
         found = self.slowdown
         if self.replicas:
-            return {"replicas": self.replicas.to_json()}
-        return {} if found is None else slowdown_object(found) | {"mending": mended_object(self.mending, found)}
+            lengths = {"lengths": lengths_object(self.load)} if self.load else {}
+            dealt = (
+                {"deal": self.dealt.deal_object(), "assignment": assignment_object(self.dealt.load.sequences)}
+                if self.dealt
+                else {}
+            )
+            return {"replicas": self.replicas.to_json()} | lengths | dealt
+        if found is None:
+            return {}
+        dealt = {"deal": self.dealt_job.deal_object()} if self.dealt_job else {}
+        return slowdown_object(found) | {"mending": mended_object(self.mending, found)} | dealt
 
     @cached_property
     def slowdown(self) -> Slowdown | None:
@@ -251,7 +292,18 @@ class Explained(Answer[ExplainRequest]):
         """What would mend such a run, each simulated, what saves most first."""
         from ppsim.analysis.mending import mend
 
-        return [] if self.slowdown is None else mend(self.slowdown)
+        if self.slowdown is None:
+            return []
+        changes = mend(self.slowdown)
+        if self.dealt_job:
+            changes.append(self.dealt_job.mended)
+        return sorted(changes, key=lambda change: change.step)
+
+    @cached_property
+    def dealt_job(self) -> DealtJob | None:
+        """What dealing the microbatches of a recorded job anew gives, where it was asked for."""
+        wanted = self.request.dealing.wanted and self.slowdown is not None
+        return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
     def line(self) -> Iterator[Block]:
         """What would help most."""
@@ -276,6 +328,8 @@ class Explained(Answer[ExplainRequest]):
 
             if self.execution:
                 document = replace(document, executions=(self.execution,))
+            if suffix == ".html" and self.load and self.replicas:
+                document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
             if suffix == ".html" and self.slowdown is not None:
                 lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
                 below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
@@ -308,8 +362,12 @@ class Explained(Answer[ExplainRequest]):
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
-        from ppsim.show.files.workers import save_workers
+        from ppsim.show.files.workers import save_loads, save_workers
 
+        if self.load and self.replicas:
+            maps = maps_of(self.load, self.replicas, self.dealt)
+            save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
+            return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
         if self.slowdown is None:
             raise InputError("--heat draws a run that shows its replicas, and there is none", "a table of ops")
         save = partial(save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs)
@@ -336,9 +394,13 @@ class Explained(Answer[ExplainRequest]):
 
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
+            if self.dealt_job and self.stated:
+                yield Line(self.dealt_job.line(self.explanation.timeline.unit), 11)
             yield ""
         if self.replicas:
             yield from self.replicas.lines()
+            if self.dealt:
+                yield from self.dealt.lines(self.explanation.timeline.unit)
             yield ""
         chart = shows_colours(screen)
         lines = explain_lines(self.explanation, self.changes, self.stated, screen)
@@ -403,18 +465,70 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
     return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
 
 
-def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Costs, Execution | None]:
+def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
+    """Refuse to deal what is neither sequences nor a recorded job (InputError)."""
+    if request.dealing.wanted and not (stated and stated.job):
+        what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
+        raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
+
+
+def _deal(request: ExplainRequest, base: Run, simulated: Simulated) -> DealtLoad | None:
+    """Deal the sequences of a simulated run anew, where that is asked for."""
+    if not request.dealing.wanted or simulated.load is None or base.schedule is None:
+        return None
+
+    def build_with(count: int) -> tuple[Schedule, Costs]:
+        shape = replace(request.shape, microbatches=count)
+        return build(request.spec, shape, request.costs, request.network)
+
+    given = base.schedule, simulated.mean_prices
+    return deal_load(request.dealing, build_with, given, simulated.load, request.several)
+
+
+def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load | None) -> tuple[WhatIf, ...]:
+    """The change that dealing is, where it was asked for."""
+    if dealt is None or load is None:
+        return ()
+    from ppsim.analysis.explain import what_if
+
+    each = time_replicas(dealt.schedule, dealt.costs, request.network, request.costs, request.several, dealt.load)
+    slowest = each.slowest if each else 0
+    prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
+    timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
+    packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+    text = f"sequences dealt anew {'among' if request.dealing.across else 'within'} replicas{packed}"
+    found = what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline)
+    # Packing changes the microbatches, and not the sequences that a step trains on.
+    return (replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2]),)
+
+
+class Simulated(NamedTuple):
+    """A run that was simulated to be explained."""
+
+    prices: Costs
+    mean_prices: Costs  # of mean microbatches
+    execution: Execution | None
+    replicas: Replicated | None
+    load: Load | None
+
+
+def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simulated]:
     from ppsim.analysis.explain import explain
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
     base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
+    load = find_load(request.lengths, schedule, request.several.count, costs)
+    each = time_replicas(schedule, prices, network, costs, request.several, load)
+    mean_prices = prices
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
     found = explain(timeline, prices, execution, again)
-    if base.replicas:
+    if base.replicas and not load:
         found = replace(found, base=base.time())
-    return found, base, prices, execution
+    return found, base, Simulated(prices, mean_prices, execution, each, load)
 
 
 def _is_row(line: str) -> re.Match[str] | None:

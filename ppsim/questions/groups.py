@@ -151,7 +151,7 @@ class CostOptions:
         multiple=True,
         metavar="[KINDS=]FACTORS",
         help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
-        "normal); W=... for a kind alone; repeatable. Where sequences are cut, all slices of it, or one for each.",
+        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each too.",
     )
     slice_scale: tuple[str, ...] = option(
         "--slice-scale",
@@ -245,6 +245,18 @@ class NetworkOptions:
         help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
     )
     reduce_grad: bool = flag("--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.")
+
+    shapes: str | None = option(
+        "--shapes",
+        type=click.Choice(["exchange"]),
+        help="Send the shape of each message ahead of it, and wait for it on both sides, as Megatron does with "
+        "variable_seq_lengths; with --p2p batched (the default then) or blocking.",
+    )
+    t_shape: float | None = option(
+        "--t-shape",
+        type=click.FloatRange(0, 1e15),
+        help="Wait of the host between a shape and its message, beside the latency of the shape (0).",
+    )
 
     @property
     def detailed(self) -> bool:

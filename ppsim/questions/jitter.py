@@ -19,6 +19,7 @@ from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import build_costs
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, find_load, law_of, shares_of
 from ppsim.questions.options import Request, common, group, option
 from ppsim.questions.replicas import ReplicaOptions, Replicas
 from ppsim.questions.several import time_schedules
@@ -26,6 +27,9 @@ from ppsim.questions.tasks import TaskOptions, finish_tasks
 from ppsim.questions.write import Writers, find_targets, inputs_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ppsim.analysis.compare import Row
     from ppsim.analysis.jitter import Chunk, Noise, Sampled
     from ppsim.core.costs import Costs
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.batch import Floats
 
     Runs = dict[str, tuple[Schedule, Costs]]
+    Alone = Mapping[str, Sequence[Sampled]]
 
 APART = 1_000_003  # between the seeds of replicas
 MOST_COUNT = 10**9  # more devices or links than any run has
@@ -66,7 +71,9 @@ class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
     All schedules get the same slow devices and links. The last line says how far the ranking can be trusted. -o draws
-    how the makespans spread (svg, png, pdf, html).
+    how the makespans spread (svg, png, pdf, html). With --lengths each sample is a step of all replicas, whose
+    lengths are drawn anew where they are of a distribution; a second table has the spread by lengths alone and by
+    noise alone.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
@@ -79,6 +86,7 @@ class JitterRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
     samples: int = common("--samples", default=10_000, help="Iterations to draw.")
     seed: int = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers.")
     tasks: TaskOptions = group(TaskOptions, "Work")
@@ -122,15 +130,23 @@ def answer(request: JitterRequest) -> Jitter:
             return draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
         return draw(runs, noise, samples, seed, report)
 
+    alone: Alone = {}
     with progress() as report:
-        if request.several.replicas is None:
+        if request.lengths.lengths is not None:
+            sampled, alone = _sample_lengths(request, runs, noise, report)
+        elif request.several.replicas is None:
             sampled = sample(runs, seed, report)
         else:
             each = enumerate(_replicas(runs, request.several.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
     inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
-    return Jitter(request, tuple(sampled), noise, refused, inputs)
+    reduction = request.several.t_reduce
+    if reduction and request.several.replicas is None and not alone:
+        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+    sampled = [_with_reduction(each, reduction) for each in sampled]
+    alone = {what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()}
+    return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
 
 
 @dataclass(frozen=True)
@@ -142,12 +158,15 @@ class Jitter(Answer[JitterRequest]):
         noise: how uneven the hardware was.
         refused: the schedules that do not take the shape.
         inputs: how to make the answer again.
+        alone: the makespans of each schedule with ``lengths`` alone and with ``noise`` alone; empty
+            without lengths.
     """
 
     sampled: tuple[Sampled, ...]
     noise: Noise
     refused: tuple[Row, ...]
     inputs: Mapping[str, Any]
+    alone: Alone
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -156,9 +175,12 @@ class Jitter(Answer[JitterRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.jitter/1``."""
-        from ppsim.analysis.jitter import jitter_object
+        from ppsim.analysis.jitter import jitter_object, spread_object
 
         found = jitter_object(self.sampled, self.noise, self.request.seed, self.inputs)
+        for at, row in enumerate(found["schedules"] if self.alone else ()):
+            row["alone"] = {what: spread_object(each[at]) for what, each in self.alone.items()}
+            row["deviation"] = spread_object(self.sampled[at])["deviation"]
         return found | {"refused": [{"name": row.name, "reason": row.reason} for row in self.refused]}
 
     def line(self) -> Iterator[Block]:
@@ -186,6 +208,9 @@ class Jitter(Answer[JitterRequest]):
     def blocks(self) -> Iterator[Block]:
         """The table of percentiles, and the sentence."""
         yield self._table()
+        if self.alone:
+            yield ""
+            yield self._table_of_causes()
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
         yield ""
         yield from self.line()
@@ -198,7 +223,7 @@ class Jitter(Answer[JitterRequest]):
         table = self._table()
         save = partial(
             save_chart,
-            partial(draw_spread, self.sampled),
+            partial(draw_spread, self._drawn()),
             output.width,
             title="How makespans spread on uneven hardware",
             said=self._sentence(),
@@ -207,6 +232,29 @@ class Jitter(Answer[JitterRequest]):
             rows=table.rows,
         )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def _drawn(self) -> list[Sampled]:
+        """What a picture draws: each schedule, and below it what lengths and noise do alone."""
+        drawn: list[Sampled] = []
+        for at, each in enumerate(self.sampled):
+            parts = [replace(rows[at], name=f"{each.name}, {what} alone") for what, rows in self.alone.items()]
+            drawn += [each, *parts]
+        return drawn
+
+    def _table_of_causes(self) -> Table:
+        """The spread of steps by lengths, by noise and by both."""
+        from ppsim.analysis.jitter import PERCENTILES, spread_object
+
+        unit = self.sampled[0].unit
+        headings = ["schedule\n", "spread by\n", f"deviation\n{unit}"]
+        headings += [f"p{p}\n{unit}" for p in PERCENTILES]
+        rows = list[list[str]]()
+        for at, each in enumerate(self.sampled):
+            for what, found in (*((w, r[at]) for w, r in self.alone.items()), ("both", each)):
+                value = spread_object(found)
+                times = (format_number(value[f"p{p}"]) for p in PERCENTILES)
+                rows.append([each.name, what, format_number(value["deviation"]), *times])
+        return Table(headings, rows)
 
     def _table(self) -> Table:
         from ppsim.analysis.jitter import PERCENTILES, count_wins
@@ -231,6 +279,64 @@ def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Ru
     """Yield the runs of each replica, with what its ops cost."""
     for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
         yield {name: (schedule, own) for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)}
+
+
+def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Report) -> tuple[list[Sampled], Alone]:
+    """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
+
+    Lengths of a distribution are drawn anew in each step; those of a file are the same in all.
+    """
+    import numpy as np
+
+    from ppsim.analysis.jitter import Noise
+    from ppsim.analysis.jitter import jitter as draw
+    from ppsim.inputs.profile.lengths import draw_factors, is_distribution
+
+    costs, lengths, samples = request.costs, request.lengths, request.samples
+    schedules = [schedule for schedule, _ in runs.values()]
+    if len({each.whole_microbatches for each in schedules}) > 1:
+        raise InputError("--lengths is for one number of microbatches, and these schedules have several", "--mb 8")
+    text, law = str(lengths.lengths), law_of(lengths, costs)
+    shares = shares_of(lengths, schedules[0], request.several.count)
+    drawn, quiet = is_distribution(text), Noise(cv=0.0)
+    if drawn and lengths.cp_of is not None:
+        raise InputError("--cp-of is of the microbatches of a file, and each sample draws others", "--lengths FILE")
+    load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
+    replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
+    factors = replicas.factors(schedules[0].n_devices)
+    found: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
+
+    def part(own: Runs, noise: Noise, r: int, step: Floats | None = None) -> list[Sampled]:
+        return draw(own, noise, samples, request.seed + APART * r, report, factors=step)
+
+    for r, row in enumerate(factors):
+        slow = {name: (schedule, _slowed(prices, row)) for name, (schedule, prices) in runs.items()}
+        if load is None:
+            step = draw_factors(text, shares, law, r, samples, padded=lengths.padded)
+            found["lengths"].append(part(slow, quiet, r, step))
+            found["noise"].append(part(slow, noise, r))
+            found["both"].append(part(slow, noise, r, step))
+            continue
+        own = {name: (schedule, load.costs(schedule, prices, r)) for name, (schedule, prices) in slow.items()}
+        even = {name: (schedule, load.even_costs(schedule, prices)) for name, (schedule, prices) in slow.items()}
+        found["both"].append(part(own, noise, r))
+        found["noise"].append(part(even, noise, r))
+        same = [replace(each, makespans=np.full(samples, each.without_noise)) for each in found["both"][-1]]
+        found["lengths"].append(same)
+    slowest = {what: _slowest(each) for what, each in found.items()}
+    return slowest.pop("both"), slowest
+
+
+def _slowed(prices: Costs, row: NDArray[np.float64]) -> Costs:
+    """Return costs where each device takes this many times as long."""
+    if (row == 1).all():
+        return prices
+    return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / row)
+
+
+def _with_reduction(sampled: Sampled, time: float) -> Sampled:
+    """Add the time of the collectives after the slowest replica."""
+    return replace(sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time)
 
 
 def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.questions.blocks import Block, Line
 from ppsim.questions.build import costs_of_replica, draws_by_replica
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
+    from ppsim.questions.lengths import Load
 
 Slower = tuple[int, int | None, float]
 MOST = 4096
@@ -47,10 +48,13 @@ class Replicas:
             found[replica, slice(None) if device is None else device] *= factor
         return found
 
-    def costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> Iterator[Costs]:
-        """Yield the costs of each replica, whose microbatches take the factors that it draws."""
+    def costs(
+        self, schedule: Schedule, costs: Costs, options: CostOptions, load: Load | None = None
+    ) -> Iterator[Costs]:
+        """Yield the costs of each replica, whose microbatches take the factors that it draws, or its load."""
         for replica, row in enumerate(self.factors(schedule.n_devices)):
-            own = costs_of_replica(schedule, costs, options, replica)
+            drawn = costs_of_replica(schedule, costs, options, replica)
+            own = load.costs(schedule, drawn, replica) if load else drawn
             yield replace(own, each=own.durations(schedule) * row[schedule.device])
 
     def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
@@ -62,6 +66,11 @@ class Replicas:
         """The first replica whose ops take the times of each; replicas that draw factors all differ."""
         rows, drawn, first = self.factors(devices), draws_by_replica(options), dict[tuple[bytes, int], int]()
         return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
+
+    def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
+        """The costs of replicas that all have the same work, those with the same times once."""
+        rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
+        return [replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows]
 
     def without(self, replica: int) -> Replicas:
         """The replicas with one of them as fast as the costs say."""
@@ -109,6 +118,27 @@ class ReplicaOptions:
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 "
         "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of --mb-scale anew.",
     )
+    t_reduce: float = option(
+        "--t-reduce",
+        type=click.FloatRange(0, 1e15),
+        default=0.0,
+        show_default=False,
+        help="Time from the end of the slowest replica's pipeline to the end of the step: the collectives of "
+        "replicas and the optimizer (0).",
+    )
+
+    @property
+    def count(self) -> int | None:
+        """How many replicas there are; None where no option says so."""
+        return self.replicas.count if self.replicas else None
+
+
+@dataclass(frozen=True)
+class Even:
+    """The step of the same work in microbatches that all take the same."""
+
+    step: float  # of the slowest replica, without collectives
+    work: float  # of the busiest device in it
 
 
 @dataclass(frozen=True)
@@ -117,6 +147,8 @@ class Replicated:
 
     ends: NDArray[np.float64]  # shape (R, P)
     unit: str  # of times
+    reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
+    even: Even | None = None  # the same step without unequal lengths, where there are such
 
     @property
     def waits(self) -> NDArray[np.float64]:
@@ -130,24 +162,54 @@ class Replicated:
         return int(self.ends.max(axis=1).argmax())
 
     @property
+    def time(self) -> float:
+        """The time of the step: the slowest replica and the collectives after it."""
+        return float(self.ends.max()) + self.reduction
+
+    @property
     def step(self) -> str:
-        """How long their step takes: as long as the slowest."""
-        return f"{format_number(float(self.ends.max()))} {self.unit}"
+        """How long their step takes: as long as the slowest, and the collectives."""
+        return f"{format_number(self.time)} {self.unit}"
+
+    @property
+    def causes(self) -> dict[str, float]:
+        """The time of the step by cause, which sums to it.
+
+        Length between replicas is what the slowest takes above their mean, length within them what
+        the mean takes above microbatches that are all alike; both may be below 0.
+        """
+        if self.even is None:
+            return {}
+        pipelines = self.ends.max(axis=1)
+        slowest, mean = float(pipelines.max()), float(pipelines.mean())
+        return {
+            "work": self.even.work,
+            "pipeline": self.even.step - self.even.work,
+            "length between replicas": slowest - mean,
+            "length within replicas": mean - self.even.step,
+            "reduction": self.reduction,
+        }
 
     def to_json(self) -> dict[str, Any]:
         """What JSON says of it: times by replica, waits at the reduction by replica and device, who comes last."""
+        causes = {"causes": self.causes} if self.even else {}
+        reduction = {"reduction": self.reduction} if self.reduction else {}
         return {
             "makespans": self.ends.max(axis=1).tolist(),
-            "step": float(self.ends.max()),
+            "step": self.time,
             "slowest": self.slowest,
             "waits": self.waits.tolist(),
             "last_by_device": self.ends.argmax(axis=0).tolist(),
+            **reduction,
+            **causes,
         }
 
     def lines(self) -> Iterator[Block]:
         """Who is slowest, and who waits for whom."""
         fastest = format_number(float(self.ends.max(axis=1).min()))
         slowest = f"the slowest's (replica {self.slowest}); the fastest takes {fastest}"
+        if self.reduction:
+            slowest += f"; {format_number(self.reduction)} of it are collectives and the optimizer"
         yield Line(f"replicas   {len(self.ends)}: a step takes {self.step}, {slowest}", 11)
         waits, last = self.waits, self.ends.argmax(axis=0)
         worst = sorted(range(len(last)), key=lambda device: -float(waits[:, device].max()))[:NAMED]
@@ -158,6 +220,9 @@ class Replicated:
         )
         text = ", ".join(said)
         yield Line(f"reduction  {f'waits on {text}' if text else 'nobody waits'}", 11)
+        if self.even and self.time > 0:
+            shares = (f"{format_share(time / self.time)} {cause}" for cause, time in self.causes.items())
+            yield Line(f"step       {', '.join(shares)}", 11)
 
 
 def time_replicas(
@@ -165,24 +230,70 @@ def time_replicas(
     prices: Costs,
     network: NetworkOptions,
     costs: CostOptions,
-    replicas: Replicas | None,
+    options: ReplicaOptions,
+    load: Load | None = None,
     *,
     to_torch: bool = False,
 ) -> Replicated | None:
     """Time every replica by the model that the options ask for; None for none.
 
-    Replicas with the same factors are timed once, unless each draws factors for its microbatches.
+    Replicas with the same factors are timed once, unless each draws factors for its microbatches or
+    has a ``load``.
     """
     import numpy as np
 
+    replicas = options.replicas
+    if load:
+        replicas = replicas or Replicas(load.n_replicas, ())
     if replicas is None:
+        if options.t_reduce:
+            raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
         return None
-    alike = replicas.first_alike(schedule.n_devices, costs)
-    ends = np.zeros((len(alike), schedule.n_devices))
-    for replica, own in enumerate(replicas.costs(schedule, prices, costs)):
-        if alike[replica] < replica:
-            ends[replica] = ends[alike[replica]]
-            continue
+
+    def ends_of(own: Costs) -> NDArray[np.float64]:
         timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
-        np.maximum.at(ends[replica], schedule.device, timeline.end)
-    return Replicated(ends, prices.unit)
+        found = np.zeros(schedule.n_devices)
+        np.maximum.at(found, schedule.device, timeline.end)
+        return found
+
+    alike = list(range(replicas.count)) if load else replicas.first_alike(schedule.n_devices, costs)
+    ends = np.zeros((len(alike), schedule.n_devices))
+    for replica, own in enumerate(replicas.costs(schedule, prices, costs, load)):
+        ends[replica] = ends_of(own) if alike[replica] == replica else ends[alike[replica]]
+    if load is None and not draws_by_replica(costs):
+        return Replicated(ends, prices.unit, options.t_reduce)
+    means = load.even_costs(schedule, prices) if load else _even_draws(schedule, prices, costs, replicas.count)
+    even = replicas.equal_costs(schedule, means)
+    step = max(float(ends_of(own).max()) for own in even)
+    work = max(float(busy_times(schedule, own).max()) for own in even)
+    return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
+
+
+def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:
+    """Return the costs where every microbatch takes the mean of the factors that all replicas draw."""
+    import numpy as np
+
+    drawn = [costs_of_replica(schedule, prices, costs, replica).scale for replica in range(replicas)]
+    scale = np.array([each for each in drawn if each is not None])  # (R, kinds, M x K)
+    by_slice = scale.reshape(*scale.shape[:2], -1, schedule.n_slices).mean(axis=(0, 2))
+    return replace(prices, scale=np.tile(by_slice, schedule.whole_microbatches))
+
+
+def costs_of_slowest(schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int) -> Costs:
+    """Return the costs of the replica that ends last, with its load and how slow its devices are."""
+    own = load.costs(schedule, prices, at)
+    if options.replicas is None:
+        return own
+    row = options.replicas.factors(schedule.n_devices)[at]
+    return own if (row == 1).all() else replace(own, each=own.durations(schedule) * row[schedule.device])
+
+
+def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:
+    """Return how long each device computes, shape (P,); a pair counts once."""
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE
+
+    counted = schedule.leads & (schedule.kind < len(COMPUTE))
+    took = np.where(counted, costs.durations(schedule), 0.0)
+    return np.bincount(schedule.device, took, schedule.n_devices).astype(np.float64)

@@ -21,7 +21,7 @@ from ppsim.questions.build import build_memory, has_activation_bytes, layout_for
 from ppsim.questions.given import Given
 from ppsim.questions.groups import ShapeOptions
 from ppsim.questions.options import list_options
-from ppsim.questions.replicas import time_replicas
+from ppsim.questions.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.rules import list_refused
 from ppsim.questions.whatif import Run, changeable_options
 from ppsim.questions.write import command_line
@@ -132,7 +132,7 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield _Attempt("messages take no time", "hide or shorten messages", free, is_bound=True)
     if base.replicas and base.replicas.slower:
-        timed = time_replicas(base.schedule, prices, base.network, base.costs, base.replicas)
+        timed = time_replicas(base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas))
         slowest = timed.slowest if timed else 0
         healed = replace(base, replicas=base.replicas.without(slowest))
         text = f"replica {slowest} as the others"

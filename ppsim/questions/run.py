@@ -18,11 +18,21 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
+from ppsim.questions.dealing import (
+    DealOptions,
+    DealtLoad,
+    assignment_object,
+    deal_load,
+    loads_section,
+    save_assignment,
+)
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
-from ppsim.questions.replicas import ReplicaOptions, Replicated, time_replicas
+from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
 from ppsim.questions.words import (
+    counted,
     counts_lines,
     encoder_lines,
     recomputed,
@@ -82,6 +92,8 @@ class RunRequest(Request):
     )
     reorder: bool = flag("--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
 
 
@@ -108,16 +120,32 @@ def answer(request: RunRequest) -> Run | Grid:
         raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
     if request.grid:
         return Grid(request, schedule)
+    load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
+    if load and request.dealing.wanted:
+        dealt = deal_load(
+            request.dealing, partial(_with_microbatches, request), (schedule, prices), load, request.several
+        )
+        schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
+    each = time_replicas(schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered)
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
     order = None
     if request.reorder:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    each = time_replicas(schedule, prices, network, request.costs, request.several.replicas, to_torch=request.lowered)
     held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
     metrics = measure_with_bound(timeline, prices)
-    return Run(request, timeline, prices, metrics, execution, order, each, held)
+    return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
+
+
+def _with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
+    """Make the schedule asked for with another number of microbatches (InputError: it does not take it)."""
+    if request.own:
+        raise InputError("the schedule has its number of microbatches", "a schedule's name")
+    shape = replace(request.shape, microbatches=count)
+    return build(request.schedule.spec, shape, request.costs, request.network, request.merge_bw)
 
 
 @dataclass(frozen=True)
@@ -132,6 +160,9 @@ class Run(Answer[RunRequest]):
         reordered: a faster order of the microbatches, where one was asked for.
         replicas: when devices of each data-parallel replica are done, where there are several.
         held: what devices hold against ``--cap``, where there is one.
+        load: what the microbatches of every replica take, where lengths are given; the timeline is
+            that of the slowest replica.
+        dealt: what dealing the sequences anew gives, where it was asked for.
     """
 
     timeline: Timeline
@@ -141,6 +172,8 @@ class Run(Answer[RunRequest]):
     reordered: Reordered | None = None
     replicas: Replicated | None = None
     held: MemoryReport | None = None
+    load: Load | None = None
+    dealt: DealtLoad | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -167,6 +200,11 @@ class Run(Answer[RunRequest]):
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
+        if self.load:
+            suggested["lengths"] = lengths_object(self.load)
+        if self.dealt:
+            suggested["deal"] = self.dealt.deal_object()
+            suggested["assignment"] = assignment_object(self.dealt.load.sequences)
         if counts := counts_lines([self.schedule.name]):
             suggested["counts"] = counts[0]
         if self.held:
@@ -176,7 +214,7 @@ class Run(Answer[RunRequest]):
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
-        step = f"  step of {len(self.replicas.ends)} replicas {self.replicas.step}" if self.replicas else ""
+        step = f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}" if self.replicas else ""
         fits = f"  {_fit_text(self.held)}" if self.held else ""
         yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
 
@@ -184,7 +222,8 @@ class Run(Answer[RunRequest]):
         """The chart and the numbers, each with what it means."""
         from ppsim.show.drawing.terminal_marks import marks_of_messages
 
-        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
+        whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
             marks = marks_of_messages(self.execution) if self.execution else None
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
@@ -198,12 +237,15 @@ class Run(Answer[RunRequest]):
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
             yield from self.replicas.lines()
+        if self.dealt:
+            yield from self.dealt.lines(self.timeline.unit)
 
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would where no options of messages are given."""
         request, held = self.request, self.held
         if not held or not held.over:
             return None
+
         from ppsim.questions.memory import Case, does_not_fit, find_alternatives
 
         if request.own or request.merge_bw or request.network.detailed:
@@ -224,8 +266,17 @@ class Run(Answer[RunRequest]):
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for, with the function that writes it."""
-        titles = [title_of(self.schedule)]
-        return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+        titles, dealt = [title_of(self.schedule)], self.dealt
+        if dealt is None:
+            return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+        targets = find_targets(output)
+        tables = [target for target, suffix in targets if suffix == ".csv"]
+        rest = replace(output, output=tuple(target for target, _ in targets if target not in tables))
+        save = partial(save_assignment, dealt.load.sequences, self.inputs)
+        return [
+            *((target, partial(save, target)) for target in tables),
+            *document_writers([self.timeline], titles, self.inputs, rest, complete=self._complete),
+        ]
 
     def plot(self, ax: Axes | None = None, **look: Any) -> Any:
         """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
@@ -285,6 +336,8 @@ class Run(Answer[RunRequest]):
 
             per_node = read_cluster(self.request.network.cluster).devices_per_node
             document = replace(document, cluster=cluster_map(self.execution, per_node))
+        if suffix == ".html" and self.load and self.replicas:
+            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
         wanted = document.style != "paper" if self.request.memory is None else self.request.memory

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.questions.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
 from ppsim.questions.cap import Cap, measure_excess
+from ppsim.questions.dealing import DealOptions, deal_load
 from ppsim.questions.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.questions.lengths import LengthOptions, find_load
+from ppsim.questions.replicas import ReplicaOptions, Replicas, time_replicas
 from ppsim.questions.timing import time_ops
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
 
 SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
+ONE_REPLICA, NO_LENGTHS, NO_DEALING = ReplicaOptions(), LengthOptions(), DealOptions()
 
 
 def time_schedule(
@@ -24,8 +30,13 @@ def time_schedule(
     costs: CostOptions,
     network: NetworkOptions = SIMPLE,
     cap: Cap | None = None,
+    several: ReplicaOptions = ONE_REPLICA,
+    lengths: LengthOptions = NO_LENGTHS,
+    dealing: DealOptions = NO_DEALING,
 ) -> Row:
     """Time a schedule by the model the options ask for, or give the reason.
+
+    Of several replicas that is the slowest.
 
     Raises:
         UnknownSchedule: no such name.
@@ -36,6 +47,19 @@ def time_schedule(
     try:
         schedule = build_schedule(spec, options_taken(spec, shape), costs, network)
         prices = build_costs(schedule, costs, network)
+        load = find_load(lengths, schedule, several.count, costs)
+        if load and dealing.wanted:
+
+            def build_with(count: int) -> tuple[Schedule, Costs]:
+                other = options_taken(spec, replace(shape, microbatches=count))
+                made = build_schedule(spec, other, costs, network, quiet=True)
+                return made, build_costs(made, costs, network)
+
+            dealt = deal_load(dealing, build_with, (schedule, prices), load, several)
+            schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
+        if each := time_replicas(schedule, prices, network, costs, several, load):
+            replicas = several.replicas or Replicas(len(each.ends), ())
+            prices = list(replicas.costs(schedule, prices, costs, load))[each.slowest]
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
         raise
@@ -51,6 +75,9 @@ def time_schedules(
     costs: CostOptions,
     network: NetworkOptions = SIMPLE,
     cap: Cap | None = None,
+    several: ReplicaOptions = ONE_REPLICA,
+    lengths: LengthOptions = NO_LENGTHS,
+    dealing: DealOptions = NO_DEALING,
 ) -> list[Row]:
     """Time schedules on the same devices; one that does not take the shape has a row with the reason.
 
@@ -64,7 +91,7 @@ def time_schedules(
         shape = replace(shape, stages=stages)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches)
     check_taken(specs, shape)
-    rows = [time_schedule(spec, shape, costs, network, cap) for spec in specs]
+    rows = [time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ppsim.errors import InputError
@@ -34,15 +35,18 @@ def execute_messages(
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
     ``links`` are single ones that differ from the cluster's. ``to_torch`` orders sends and receives as torch does and
     scales gradients where torch does. A schedule whose file states its sends and receives keeps them, unless an order
-    is asked for.
+    is asked for. With shapes exchanged each message takes the latency of its shape and the wait of the host too; the
+    data of a batch with several devices follow each their own shape.
     """
     if not to_torch and not network.detailed:
         return None
+    import numpy as np
+
     from ppsim.engine.detailed.cluster import network_from_options
     from ppsim.engine.detailed.execute import execute
     from ppsim.workload.hardware.hardware import read_cluster
 
-    mode = network.p2p or "overlap"
+    mode = network.p2p or ("batched" if network.shapes else "overlap")
     lowered = _lower(schedule, network, mode == "batched", to_torch)
     made = network_from_options(
         schedule.n_devices,
@@ -59,6 +63,8 @@ def execute_messages(
         made = change_links(
             made, schedule.n_devices, costs.unit, [parse_link(text, schedule.n_devices) for text in links]
         )
+    if network.shapes:
+        made = replace(made, alpha=2 * np.asarray(made.alpha, np.float64) + (network.t_shape or 0.0))
     fsdp = made.collectives
     if network.unshard and not to_torch and not (fsdp.unshard or fsdp.reshard):
         raise InputError(f"{network.cluster} has no time of gathering stages: --unshard has no effect", FSDP)

@@ -96,6 +96,8 @@ NAMED = {
     "changes": ["tf.1=2", "schedule=gpipe", "mb=8", "comm=0", "devices=2", "tf=nan", "x=1", "tf.99=2", "="],
     "of_op": ["1F0", "0B1", "2F5", "0W0", "99F0", "x"],
     "links": ["0-1=2", "1-2=0.5", "0-9=1", "0-1=nan", "x"],
+    "lengths": ["lognormal:2048:1.2:7", "zipf:1.5:512", "choice:1,2:3", "uniform:9:1", "x.csv", "zipf:1:1e9", "x"],
+    "law": ["0,1,0.001", "1,0,0", "0,0,0", "1,2", "nan,1,1", "x"],
     "mb_scale": ["lognormal:0.4:3", "uniform:0.1:3", "1,2", "0:1,1:2", "normal:1e308:1", "x"],
     "slice_scale": ["attention:0.5", "1,2", "attention:2", "x"],
     "iteration": ["1", "2", "all", "median", "1-2", "9-1", "x"],

@@ -72,7 +72,6 @@ def test_stages_alone_say_how_many_devices_they_are(words):
 @pytest.mark.parametrize(
     ("words", "says", "hint"),
     [
-        ("run 1f1b --devices 4 --mb 3 --mb-scale 1,0,1", "every microbatch and slice runs", "0.01"),
         ("run forward-only --devices 4 --mb 8 --chunks 2", "a file of queues", "--chunks 1"),
     ],
 )

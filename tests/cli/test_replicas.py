@@ -69,6 +69,21 @@ def test_each_replica_draws_its_own_microbatches(command, how):
     assert not set(other) & set(alone)
 
 
+@pytest.mark.parametrize("shape", [("1f1b",), ("seq1f1b", "--slices", "2", "--slice-scale", "0.8,1.2")])
+def test_the_step_of_drawn_factors_is_told_apart_by_cause(shape):
+    """Work and pipeline are those of the mean of all factors; a slow device is part of both."""
+    words = (*shape, "--devices", "4", "--mb", "8", "--mb-scale", "lognormal:0.5:1")
+    found = json.loads(invoke("run", *words, "--replicas", "4,1.2=1.5", "--t-reduce", "2", "--json").output)["replicas"]
+    causes = found["causes"]
+    assert sum(causes.values()) == pytest.approx(found["step"])
+    assert causes["reduction"] == 2
+    factors = [parse_scale(["lognormal:0.5:1"], 8, replica=replica)[0] for replica in range(4)]
+    mean = repr(float(sum(each.sum() for each in factors)) / 32)
+    even = (*words[:-1], ",".join([mean] * 8), "--replicas", "2,1.2=1.5")
+    alone = json.loads(invoke("run", *even, "--json").output)["replicas"]["step"]
+    assert causes["work"] + causes["pipeline"] == pytest.approx(alone)
+
+
 def test_factors_that_are_given_are_those_of_all_replicas():
     listed = ("--mb-scale", "W=1,2,1,2,1,2,1,2")
     assert replicas("run", *listed, "--replicas", "3")["waits"] == [[0.0] * 4] * 3

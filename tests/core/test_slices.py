@@ -133,7 +133,7 @@ def test_slices_take_factors_for_all_kinds_or_for_some():
         ("attention", "nothing says what share"),
         ("attention:2", "no share of attention"),
         ("attention:x", "no share of attention"),
-        ("0,1", "more than zero"),
+        ("-1,1", "zero or more"),
         ("nothere.txt", "nothere.txt"),
     ],
 )

@@ -12,7 +12,9 @@ from ppsim.core.draft import Draft
 class Fault:
     """One fault: the reason, the place and the remedy."""
 
-    kind: str  # missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock or runtime
+    kind: (
+        str  # missing, duplicate, placement, order, overlap, early, message, fifo, fsdp, deadlock, replicas or runtime
+    )
     message: str  # one sentence, or the cycle of a deadlock
     hint: str = ""  # what to change
     device: int | None = None  # the device, if one is to blame

@@ -120,13 +120,8 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
         raise InputError(f"{named} is no list of factors", hint) from None  # never what the file holds
-    if not (np.isfinite(factors) & (factors > 0)).all():
-        if np.isfinite(factors).all() and (factors == 0).any():
-            raise InputError(
-                "a factor must be more than zero: every microbatch and slice runs on every device",
-                "a small factor such as 0.01 for one that takes hardly any time, or a smaller --mb for one left out",
-            )
-        raise InputError("a factor must be more than zero and finite", hint)
+    if not (np.isfinite(factors) & (factors >= 0)).all():
+        raise InputError("a factor must be zero or more and finite", hint)
     return factors
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "lanes",
     "legend",
     "letters",
+    "load_map",
     "look",
     "notebook",
     "palette",

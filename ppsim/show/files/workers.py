@@ -1,4 +1,4 @@
-"""The map of workers by slowdown as a file of its own, or as a figure for pages."""
+"""Maps of workers by slowdown, and of loads, as files or as figures of pages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from html import escape
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
+from ppsim.show.drawing import load_map
 from ppsim.show.drawing.canvas import write_figure
+from ppsim.show.drawing.load_map import LoadMap
 from ppsim.show.drawing.worker_map import WorkerMap, figure_of
 from ppsim.show.files.chart import svg_for_pages
 from ppsim.show.files.document import require_suffix
 from ppsim.show.files.writers import figure
 
 TITLE = "workers by slowdown, over steps"
+LOADS = "times of microbatches, by replica"
 
 
 def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
@@ -39,3 +42,16 @@ def workers_svg(found: WorkerMap, width: float) -> str:
     """Draw the map as a section of a page, as wide as its column."""
     head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{TITLE}">'
     return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: figure_of(found, width))}</div>\n"
+
+
+def save_loads(maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
+    """Write maps of loads as a picture (InputError: the suffix is none of a picture, or the file cannot be written)."""
+    require_suffix(suffix, figure.SUFFIXES, "a map of loads", "; a page has it without --heat")
+    with open_atomically(target) as out:
+        write_figure(lambda: load_map.figure_of(maps, width), out, suffix, title=LOADS, inputs=inputs)
+
+
+def loads_svg(maps: tuple[LoadMap, ...], width: float) -> str:
+    """Draw maps of loads as a section of a page, as wide as its column."""
+    head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{LOADS}">'
+    return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: load_map.figure_of(maps, width))}</div>\n"

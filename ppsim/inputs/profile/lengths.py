@@ -1,0 +1,530 @@
+"""Lengths of sequences: a file of what a loader hands out, or a distribution of tokens.
+
+A file (csv, jsonl, parquet) has a row for each sequence: its tokens or its factor, and where it
+says so its replica, its microbatch and the stage that the length is for. A distribution is
+``lognormal:2048:1.2:7`` (mean, sigma of the logarithm, seed), ``uniform:128:4096:7``,
+``zipf:1.5:8192:7`` (exponent, longest) or ``choice:512,1024,8192:7`` (one of these). The time of a
+sequence of L tokens follows from a law: t(L) = c + gL + aL^2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.source import name_of, read_bytes
+from ppsim.base.tables import read_table
+from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.json_objects import decode_object
+from ppsim.base.unpack.limits import Meter
+from ppsim.base.unpack.texts import Lines
+from ppsim.core.sequences import Sequences, join_times
+from ppsim.errors import InputError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# By our name, what loaders write, the surest first.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "replica": ("replica", "dp_rank", "dp", "data_parallel_rank"),
+    "microbatch": ("microbatch", "micro_batch", "mb", "mb_id", "microbatch_id", "micro_batch_id"),
+    "tokens": ("tokens", "num_tokens", "n_tokens", "length", "seq_len", "seqlen", "sequence_length"),
+    "factor": ("factor",),
+    "stage": ("stage",),
+    "sequence": ("sequence", "sequence_id", "sample", "sample_id", "id"),
+}
+CP_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "replica": COLUMNS["replica"],
+    "microbatch": COLUMNS["microbatch"],
+    "cp": ("cp", "cp_size", "context_parallel_size"),
+    "factor": COLUMNS["factor"],
+    "collective": ("collective",),
+}
+SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
+CP_HINT = "csv, jsonl or parquet with columns microbatch, cp and perhaps replica, factor, collective"
+MOST_CP = 4096
+HINT = "csv, jsonl or parquet with columns replica, microbatch, tokens (or factor)"
+DISTRIBUTIONS = "lognormal:2048:1.2:7, uniform:128:4096:7, zipf:1.5:8192:7, choice:512,1024,8192:7"
+MOST = 1 << 22  # sequences of a step
+MOST_REPLICAS = 4096
+LONGEST = 1e12  # tokens of a sequence, and factors
+ROW = 400  # bytes of memory that a row of a file takes, besides its characters
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
+
+
+@dataclass(frozen=True)
+class Law:
+    """How long a sequence of L tokens takes: t(L) = c + gL + aL^2; one of no tokens takes none."""
+
+    c: float = 0.0
+    g: float = 1.0
+    a: float = 0.0
+
+    def times(self, tokens: Floats) -> Floats:
+        """Return the time of each, in the unit of the law."""
+        found = self.c + self.g * tokens + self.a * tokens * tokens
+        return np.where(tokens > 0, found, 0.0)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What lengths become microbatches of: the replicas and microbatches that share them."""
+
+    replicas: int | None  # R, or None for as many as a file has
+    microbatches: int  # M
+    each: int  # sequences of a microbatch, where the lengths come without one
+    stages: int  # of the pipeline
+
+
+def parse_law(text: str) -> Law:
+    """Parse ``c,g,a`` (InputError: not three numbers from 0, or all of them 0)."""
+    parts = text.split(",")
+    if len(parts) == 3 and all(re.fullmatch(_NUMBER, part.strip()) for part in parts):
+        values = [float(part) for part in parts]
+        if max(values) > 0 and max(values) <= LONGEST:
+            return Law(*values)
+    raise InputError(
+        f"not a law: '{shorten(text, 40)}'; expected e.g. 0,1,0.0001",
+        "c,g,a of t(L) = c + gL + aL^2, three numbers from 0 of which one is more",
+    )
+
+
+def is_distribution(text: str) -> bool:
+    """Whether lengths are drawn from a distribution; else the text names a file."""
+    return text.partition(":")[0] in DRAWS
+
+
+def read_sequences(text: str, shares: Shares, law: Law | None, *, padded: bool) -> Sequences:
+    """Read or draw the sequences of a step.
+
+    Args:
+        text: a file, or a distribution.
+        shares: the replicas and microbatches that they are for.
+        law: the time of a sequence by its tokens; None for as long as it has tokens.
+        padded: whether sequences are padded to the longest of their microbatch.
+
+    Raises:
+        InputError: the file or the distribution is not one, or is of another shape.
+        MissingDependency: Parquet without pyarrow.
+    """
+    if is_distribution(text):
+        return _with_times(_drawn(text, shares), law, padded=padded)
+    found = _read_file(text, shares)
+    if law and not found.in_tokens:
+        raise InputError("--law is of tokens, and the file has factors", "leave it out")
+    return _with_times(found, law, padded=padded)
+
+
+def count_microbatches(path: str) -> Ints:
+    """Count the microbatches of each replica that a file has, shape (R,).
+
+    Raises:
+        InputError: the file cannot be read, or has no column of microbatches.
+    """
+    source, rows = f"'{name_of(path)}'", _rows_of(path)
+    if not rows:
+        raise InputError(f"{source} has no rows", HINT)
+    found = _find_columns(source, list(dict.fromkeys(name for row in rows[:100] for name in row)))
+    if "microbatch" not in found:
+        raise InputError(f"{source} has no column of microbatch", HINT)
+    replica = _Column(source, rows, found.get("replica", "")).integers(MOST_REPLICAS - 1)
+    microbatch = _Column(source, rows, found["microbatch"]).integers(MOST)
+    counts = np.zeros(int(replica.max()) + 1, np.int64)
+    np.maximum.at(counts, replica, microbatch + 1)
+    return counts
+
+
+def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[Floats, Floats]:
+    """Read over how many ranks the context of each microbatch is split.
+
+    Args:
+        path: a file with a row for each such microbatch; one without a replica is of all of them.
+        replicas: R.
+        microbatches: M.
+
+    Returns:
+        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no factor
+        is given and 1 without a row, and the time of a forward's collective beside its compute.
+
+    Raises:
+        InputError: the file cannot be read, or names another replica or microbatch.
+    """
+    source, rows = f"'{name_of(path)}'", _rows_of(path)
+    if not rows:
+        raise InputError(f"{source} has no rows", CP_HINT)
+    found = _columns_of(list(dict.fromkeys(name for row in rows[:100] for name in row)), CP_COLUMNS)
+    for name in ("microbatch", "cp"):
+        if name not in found:
+            raise InputError(f"{source} has no column of {name}", CP_HINT)
+    replica = _Column(source, rows, found.get("replica", "")).integers(replicas - 1, missing=-1)
+    microbatch = _Column(source, rows, found["microbatch"]).integers(microbatches - 1)
+    cp = _Column(source, rows, found["cp"]).integers(MOST_CP)
+    if not cp.all():
+        at = int(np.argmin(cp))
+        raise InputError(f"{source}, row {at + 1}: cp is 0", "1 for a microbatch on one rank")
+    took = _Column(source, rows, found["factor"]).numbers(LONGEST) if "factor" in found else 1.0 / cp
+    beside = _Column(source, rows, found["collective"]).numbers(LONGEST) if "collective" in found else 0.0 * cp
+    key = replica * microbatches + microbatch
+    if len(np.unique(key)) < len(key):
+        raise InputError(f"{source} has two rows of one microbatch", "one for each")
+    factor, collective = np.ones((replicas, microbatches)), np.zeros((replicas, microbatches))
+    for at in np.argsort(replica, kind="stable").tolist():  # rows of all replicas come first
+        own = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
+        factor[own, microbatch[at]], collective[own, microbatch[at]] = took[at], beside[at]
+    return factor, collective
+
+
+def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
+    """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they are."""
+    time = found.length
+    if found.in_tokens:
+        taken = (law or Law()).times(found.length)
+        slot = np.cumsum(np.append(0, found.counts))[found.replica] + found.microbatch
+        slots = int(found.counts.sum())
+        mean = join_times(taken, slot, slots, padded=padded).sum(axis=0) / slots
+        if not mean.max() > 0:
+            raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
+        time = taken / np.where(mean > 0, mean, 1.0)
+    return Sequences(
+        found.replica, found.microbatch, found.length, time, found.names, found.counts,
+        found.in_tokens, padded,
+    )  # fmt: skip
+
+
+def _drawn(text: str, shares: Shares) -> Sequences:
+    """Draw the sequences of every replica."""
+    R, M, each = shares.replicas or 1, shares.microbatches, shares.each
+    _refuse_many(R * M * each)
+    tokens = np.concatenate([draw_tokens(text, M * each, replica) for replica in range(R)])
+    return _in_order(tokens[:, None], np.repeat(np.arange(R), M * each), R, M, in_tokens=True)
+
+
+def draw_tokens(text: str, n: int, replica: int, steps: int | None = None) -> Floats:
+    """Draw tokens of ``n`` sequences of a replica, shape (n,), or of many steps, shape (steps, n).
+
+    Every replica draws numbers of its own, and a step of many other ones than the step alone.
+    """
+    name, _, rest = text.partition(":")
+    draw, seed = DRAWS[name](rest, text)
+    key = (seed, replica) if steps is None else (seed, replica, 1)
+    shape = (n,) if steps is None else (steps, n)
+    return np.maximum(np.rint(draw(np.random.default_rng(key), shape)), 1.0)
+
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+
+
+def _lognormal(rest: str, text: str) -> tuple[Draw, int]:
+    mean, sigma, seed = _two_numbers(rest, text, LONGEST, 10.0)
+    return lambda rng, shape: np.minimum(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, shape), LONGEST), seed
+
+
+def _uniform(rest: str, text: str) -> tuple[Draw, int]:
+    least, most, seed = _two_numbers(rest, text, LONGEST, LONGEST)
+    if least > most:
+        raise _not_a_distribution(text)
+    return lambda rng, shape: rng.uniform(least, most, shape), seed
+
+
+def _zipf(rest: str, text: str) -> tuple[Draw, int]:
+    exponent, longest, seed = _two_numbers(rest, text, 100.0, float(MOST))
+    weight = np.arange(1, int(longest) + 1, dtype=np.float64) ** -exponent
+    below = np.cumsum(weight) / weight.sum()
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        return 1.0 + np.minimum(np.searchsorted(below, rng.random(shape)), len(below) - 1)
+
+    return draw, seed
+
+
+def _choice(rest: str, text: str) -> tuple[Draw, int]:
+    listed, _, seed = rest.partition(":")
+    parts = listed.split(",")
+    if not all(re.fullmatch(_NUMBER, part) for part in parts) or not re.fullmatch("[0-9]{0,9}", seed):
+        raise _not_a_distribution(text)
+    values = np.array([float(part) for part in parts])
+    if not (values <= LONGEST).all():
+        raise _not_a_distribution(text)
+    return lambda rng, shape: values[rng.integers(0, len(values), shape)], int(seed or 0)
+
+
+DRAWS: Mapping[str, Callable[[str, str], tuple[Draw, int]]] = {
+    "lognormal": _lognormal,
+    "uniform": _uniform,
+    "zipf": _zipf,
+    "choice": _choice,
+}
+
+
+def _two_numbers(rest: str, text: str, most: float, most_second: float) -> tuple[float, float, int]:
+    """Read ``A:B`` or ``A:B:SEED``, both above 0."""
+    match = re.fullmatch(rf"({_NUMBER}):({_NUMBER})(?::([0-9]{{1,9}}))?", rest)
+    if match is None or not (0 < float(match[1]) <= most and 0 <= float(match[2]) <= most_second):
+        raise _not_a_distribution(text)
+    return float(match[1]), float(match[2]), int(match[3] or 0)
+
+
+def _not_a_distribution(text: str) -> InputError:
+    what = f"not a distribution of tokens: '{shorten(text, 40)}'; expected e.g. lognormal:2048:1.2:7"
+    return InputError(what, DISTRIBUTIONS)
+
+
+def _refuse_many(count: int) -> None:
+    if count > MOST:
+        what = f"{count:,} sequences, at most {MOST:,} are taken"
+        raise InputError(what, "fewer --replicas, --mbs or --samples")
+
+
+def _in_order(length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool) -> Sequences:
+    """Put sequences into the microbatches of their replicas, in order, as many into each."""
+    order, number = np.argsort(replica, kind="stable"), np.bincount(replica, minlength=replicas)
+    place = np.zeros(len(length), np.int64)
+    rank = np.arange(len(length)) - np.repeat(np.cumsum(number) - number, number)
+    place[order] = rank * microbatches // np.repeat(number, number)
+    counts = np.full(replicas, microbatches, np.int64)
+    names = np.arange(len(length), dtype=np.int64)
+    return Sequences(replica.astype(np.int64), place, length, length, names, counts, in_tokens)
+
+
+def _read_file(path: str, shares: Shares) -> Sequences:
+    """Read a loader's file."""
+    source, rows = f"'{name_of(path)}'", _rows_of(path)
+    if not rows:
+        raise InputError(f"{source} has no rows", HINT)
+    _refuse_many(len(rows))
+    names = list(dict.fromkeys(name for row in rows[:100] for name in row))
+    found = _find_columns(source, names)
+    in_tokens = "tokens" in found
+    value = _Column(source, rows, found["tokens" if in_tokens else "factor"])
+    length = value.numbers(LONGEST)
+    if "replica" not in found and "microbatch" not in found:
+        if "stage" in found:
+            raise InputError(f"{source} has a stage and no microbatch", HINT)
+        return _shared_out(source, length, shares, in_tokens=in_tokens)
+    if "microbatch" not in found:
+        raise InputError(f"{source} has no column of microbatch", HINT)
+    replica = _Column(source, rows, found.get("replica", "")).integers(MOST_REPLICAS - 1)
+    microbatch = _Column(source, rows, found["microbatch"]).integers(MOST)
+    counts = _counts(source, replica, microbatch, shares)
+    stage = _Column(source, rows, found.get("stage", "")).integers(shares.stages - 1, missing=-1)
+    named = _Column(source, rows, found["sequence"]).names() if "sequence" in found else None
+    return _by_stage(source, replica, microbatch, stage, length, named, counts, shares, in_tokens)
+
+
+def _shared_out(source: str, length: Floats, shares: Shares, *, in_tokens: bool) -> Sequences:
+    """Share out a list of lengths as a distributed sampler does: the n-th goes to replica n mod R."""
+    R, M = shares.replicas or 1, shares.microbatches
+    if len(length) % (R * M):
+        least = max(1, len(length) // (R * M)) * R * M
+        what = f"{source} has {len(length)} lengths for {R} replicas of {M} microbatches"
+        raise InputError(what, f"{least} of them, or columns replica and microbatch")
+    replica = np.arange(len(length), dtype=np.int64) % R
+    return _in_order(length[:, None], replica, R, M, in_tokens=in_tokens)
+
+
+def _counts(source: str, replica: Ints, microbatch: Ints, shares: Shares) -> Ints:
+    """Count the microbatches of each replica (InputError: other replicas or microbatches than asked for)."""
+    R, M = int(replica.max()) + 1, int(microbatch.max()) + 1
+    if shares.replicas not in (None, R):
+        what = f"{source} has {R} replicas, and --replicas says {shares.replicas}"
+        raise InputError(what, f"--replicas {R}")
+    counts = np.zeros(R, np.int64)
+    np.maximum.at(counts, replica, microbatch + 1)
+    if not counts.all():
+        raise InputError(f"{source} has no sequence of replica {int(np.argmin(counts))}", HINT)
+    if shares.microbatches != M:
+        what = f"{source} has {M} microbatches, and the schedule has {shares.microbatches}"
+        raise InputError(what, f"--mb {M}")
+    return counts
+
+
+def _by_stage(
+    source: str,
+    replica: Ints,
+    microbatch: Ints,
+    stage: Ints,
+    length: Floats,
+    named: Ints | None,
+    counts: Ints,
+    shares: Shares,
+    in_tokens: bool,
+) -> Sequences:
+    """Join the rows of a sequence's stages; a row without a stage is of all stages that have none."""
+    if not (stage >= 0).any():
+        names = np.arange(len(length), dtype=np.int64) if named is None else named
+        if named is not None and len(np.unique(names)) < len(names):
+            raise InputError(f"{source} has two rows of one sequence", "a row for each, or a stage")
+        return Sequences(replica, microbatch, length[:, None], length[:, None], names, counts, in_tokens)
+    place = named if named is not None else _place_of_stage(replica, microbatch, stage)
+    key = np.stack([replica, microbatch, place])
+    first, where = np.unique(key, axis=1, return_index=True, return_inverse=True)[1:]
+    where = where.ravel()
+    S = shares.stages
+    table = np.full((len(first), S + 1), np.nan)
+    column = np.where(stage >= 0, stage, S)
+    if len(np.unique(where * (S + 1) + column)) < len(where):
+        raise InputError(f"{source} has two rows of one sequence and stage", "one for each stage")
+    table[where, column] = length
+    spread = np.where(np.isnan(table[:, :S]), table[:, S:], table[:, :S])
+    if np.isnan(spread).any():
+        row, lacks = (int(part[0]) for part in np.nonzero(np.isnan(spread)))
+        at = int(first[row])
+        what = f"{source}: replica {replica[at]}, microbatch {microbatch[at]} has no row of stage {lacks}"
+        raise InputError(what, "a row for each stage, or one without a stage for the others")
+    names = named[first] if named is not None else np.arange(len(first), dtype=np.int64)
+    return Sequences(replica[first], microbatch[first], spread, spread, names, counts, in_tokens)
+
+
+def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
+    """Number the rows of each microbatch and stage: the k-th of every stage are one sequence."""
+    seen, place = dict[tuple[int, int, int], int](), np.zeros(len(stage), np.int64)
+    for row, key in enumerate(zip(replica.tolist(), microbatch.tolist(), stage.tolist(), strict=True)):
+        place[row] = seen.get(key, 0)
+        seen[key] = int(place[row]) + 1
+    return place
+
+
+def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Find the file's column of each of those wanted, where it has one."""
+    simple = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): name for name in names}
+    found = {}
+    for ours, words in wanted.items():
+        if word := next((word for word in words if word in simple), ""):
+            found[ours] = simple[word]
+    return found
+
+
+def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
+    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of them)."""
+    found = _columns_of(names, COLUMNS)
+    if "tokens" in found and "factor" in found:
+        raise InputError(f"{source} has tokens and factors", "one column of lengths")
+    if not {"tokens", "factor"} & found.keys():
+        raise InputError(f"{source} has no column of tokens or factor", HINT)
+    return found
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column of a file's rows; an empty name for one that the file lacks."""
+
+    source: str
+    rows: Sequence[Mapping[str, Any]]
+    name: str
+
+    def numbers(self, most: float) -> Floats:
+        """Return numbers from 0 (InputError: a cell is none)."""
+        found = np.empty(len(self.rows))
+        for at, row in enumerate(self.rows):
+            found[at] = _number(row.get(self.name))
+        self._refuse(~(found >= 0) | (found > most), f"a number from 0 to {most:g}")
+        return found
+
+    def integers(self, most: int, missing: int | None = None) -> Ints:
+        """Return whole numbers from 0, or ``missing`` for an empty cell (InputError: a cell is none)."""
+        if not self.name:
+            return np.full(len(self.rows), 0 if missing is None else missing, np.int64)
+        found = np.empty(len(self.rows))
+        for at, row in enumerate(self.rows):
+            cell = row.get(self.name)
+            empty = missing is not None and _is_empty(cell)
+            found[at] = missing if empty and missing is not None else _number(cell)
+        low = 0 if missing is None else missing
+        wrong = ~(found >= low) | (found > most) | (found != np.floor(found))
+        self._refuse(wrong, f"a whole number from 0 to {most}")
+        return found.astype(np.int64)
+
+    def names(self) -> Ints:
+        """Return whole numbers that name sequences; texts are numbered in the order in which they come."""
+        cells = [row.get(self.name) for row in self.rows]
+        numbers = np.array([_number(cell) for cell in cells])
+        if ((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < 1 << 53)).all():
+            return numbers.astype(np.int64)
+        known = dict[str, int]()
+        return np.array([known.setdefault(str(cell), len(known)) for cell in cells], np.int64)
+
+    def _refuse(self, wrong: NDArray[np.bool_], wanted: str) -> None:
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            cell = quote(self.rows[at].get(self.name))
+            raise InputError(f"{self.source}, row {at + 1}: {shorten(self.name, 40)} is {cell}", wanted)
+
+
+def _is_empty(cell: object) -> bool:
+    return cell is None or cell == "" or (isinstance(cell, float) and np.isnan(cell))
+
+
+def _number(cell: object) -> float:
+    """Return a cell as a number, not a number where it is none."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+        return float("nan")
+    try:
+        return float(cell)
+    except (ValueError, OverflowError):
+        return float("nan")
+
+
+def _rows_of(path: str) -> list[dict[str, Any]]:
+    """Read the rows of a file (InputError: it has another suffix, or cannot be read)."""
+    suffix = next((each for each in SUFFIXES if path.lower().endswith(each)), "")
+    if not suffix:
+        what = f"not lengths: '{shorten(path, 80)}'; expected e.g. lengths.csv or lognormal:2048:1.2:7"
+        raise InputError(what, HINT)
+    if suffix in (".jsonl", ".ndjson"):
+        return list(_json_rows(path))
+    return read_table(path, HINT, columns=_spellings())
+
+
+def _spellings() -> set[str]:
+    """List every spelling of a column that a file of a table may have."""
+    words = {word for table in (COLUMNS, CP_COLUMNS) for names in table.values() for word in names}
+    return {form for word in words for form in (word, word.upper(), word.capitalize())}
+
+
+def _json_rows(path: str) -> Iterable[dict[str, Any]]:
+    """Yield the objects of JSON lines, with the columns that are read."""
+    source, number = f"'{name_of(path)}'", 0
+    meter, lines = Meter(source), Lines(read_bytes(path), source)
+    try:
+        for line in lines:
+            lines.length, number = 0, number + 1
+            if line.strip():
+                meter.take(ROW + len(line))
+                yield decode_object(line, dict[str, Any])
+    except UnicodeDecodeError:
+        raise InputError(f"{source} is not a text file", HINT) from None
+    except ValueError as error:
+        raise InputError(f"{source}, line {number}: {shorten(str(error))}", HINT) from None
+
+
+def draw_factors(text: str, shares: Shares, law: Law | None, replica: int, steps: int, *, padded: bool) -> Floats:
+    """Draw the factors of a replica's microbatches in many steps, shape (M, steps).
+
+    They are over the mean of a microbatch of this distribution, which is estimated once for all
+    replicas from :data:`MEAN_OF` microbatches.
+    """
+    mean = float(_microbatch_times(text, shares.each, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean())
+    if not mean > 0:
+        raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
+    M = shares.microbatches
+    _refuse_many(steps * M * shares.each // STEPS)
+    return _microbatch_times(text, shares.each, M, law, replica, steps, padded) / mean
+
+
+MEAN_OF = 100_000
+STEPS = 4  # times as many sequences as a step may have are drawn for many steps
+
+
+def _microbatch_times(
+    text: str, each: int, microbatches: int, law: Law | None, replica: int, steps: int, padded: bool
+) -> Floats:
+    """Draw the times of microbatches in many steps, shape (microbatches, steps)."""
+    tokens = draw_tokens(text, microbatches * each, replica, steps)
+    taken = (law or Law()).times(tokens).reshape(steps, microbatches, each)
+    found: Floats = taken.max(axis=2) * each if padded else taken.sum(axis=2)
+    return np.ascontiguousarray(found.T)

@@ -1,0 +1,136 @@
+"""A step that no dealing of the same sequences beats, proved.
+
+The start of an op and the end of the step do not fall as ops take longer. Every microbatch takes
+at least the least time of any sequence (0 where it may be empty). So, whatever is dealt:
+
+* the first op of device d starts no earlier, and the time from the end of its last op to the end of
+  the pipeline is no shorter, than with all microbatches at that least time; in between the device
+  runs all its ops one after the other. Their time is the work of its replica's sequences, at the
+  cheapest microbatch where costs of microbatches differ. If sequences stay on their replicas, the
+  step is at least that of every replica. If not, the replicas share the work, and a step of T
+  leaves each the time T - head - tail for its part;
+* the longest sequence is in some microbatch, which takes as long as it at least.
+
+Padding only adds to the time of a microbatch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.core.sequences import Floats
+from ppsim.engine.simple.batch import find_ends
+from ppsim.search.dealing.problem import Pipeline, Problem
+
+SLACK = 1e-12  # share of a bound by which it is lowered, for rounding
+TRIED = 4  # longest sequences of replicas whose way through the pipeline is simulated
+NUMBERS = 1 << 21  # ops timed in one array step
+
+
+def bound_step(problem: Problem) -> float:
+    """Return a time of the step that no dealing beats, without what comes after pipelines."""
+    least = _least_factors(problem)
+    found = max(_bound_work(problem, least), _bound_longest(problem, least))
+    return found * (1 - SLACK)
+
+
+def _least_factors(problem: Problem) -> Floats:
+    """Return the least time of a microbatch, shape (R, Q)."""
+    Q, M = problem.time.shape[1], problem.microbatches
+    least = np.zeros((problem.n_replicas, Q))
+    for r in range(problem.n_replicas):
+        own = problem.time if problem.across else problem.time[problem.replica == r]
+        if not problem.may_be_empty[r] and problem.counts[r] == M and len(own):
+            least[r] = own.min(axis=0)
+    return least
+
+
+def _bound_work(problem: Problem, least: Floats) -> float:
+    """Bound the step by the work of each device, its fill and its drain."""
+    pipeline, R = problem.pipeline, problem.n_replicas
+    head, tail = _heads_and_tails(problem, least)
+    cost = _cheapest(pipeline, problem.microbatches, problem.time.shape[1])  # (P, Q)
+    if not problem.across:
+        total = np.zeros((R, problem.time.shape[1]))
+        np.add.at(total, problem.replica, problem.time)
+        return float((head + (total @ cost.T) * pipeline.slow + tail).max())
+    work = problem.time.sum(axis=0) @ cost.T
+    # Replica r has room for (T - head - tail) / slow of the work; all of it must fit.
+    speed = 1 / pipeline.slow
+    return float(((work + ((head + tail) * speed).sum(axis=0)) / speed.sum(axis=0)).max())
+
+
+def _cheapest(pipeline: Pipeline, microbatches: int, Q: int) -> Floats:
+    """Return the least time of a device for a factor of 1 in any microbatch, shape (P, Q)."""
+    schedule, times = pipeline.schedule, pipeline.times
+    found = np.zeros((schedule.n_devices, Q * microbatches))
+    counted = schedule.leads
+    for part, row in ((times.own, times.row), (times.other, times.other_row)):
+        np.add.at(found, (schedule.device[counted], row[counted]), part[counted])
+    return found.reshape(schedule.n_devices, Q, microbatches).min(axis=2)
+
+
+def _heads_and_tails(problem: Problem, least: Floats) -> tuple[Floats, Floats]:
+    """Return the least time before the first and after the last op of devices, shape (R, P) each.
+
+    An op that takes longer than all others and their messages together is on every longest path: the
+    time after it is what the pipeline takes beyond its end.
+    """
+    pipeline, schedule, R = problem.pipeline, problem.pipeline.schedule, problem.n_replicas
+    levels = pipeline.levels
+    factors = np.repeat(least[:, None], problem.microbatches, axis=1)
+    replica = np.arange(R)
+    took = pipeline.durations(factors, replica)
+    latency = np.broadcast_to(pipeline.latency, (R, len(schedule))).T
+    row = np.zeros(len(schedule), np.int64)
+    row[levels.op] = np.arange(1, len(levels.op) + 1)
+    row[schedule.second_of_pairs] = row[schedule.first_of_pairs]
+    head, tail = np.zeros((R, schedule.n_devices)), np.zeros((R, schedule.n_devices))
+    end = find_ends(levels, took, np.ascontiguousarray(latency))
+    huge = took.sum(axis=0) + latency.sum(axis=0) + 1.0
+    for device in range(schedule.n_devices):
+        first, stop = schedule.offsets[device : device + 2]
+        if first == stop:
+            continue
+        lead = levels.op[row[first] - 1]
+        head[:, device] = end[row[first]] - took[lead]
+        last = levels.op[row[stop - 1] - 1]
+        longer = took.copy()
+        longer[last] = huge
+        after = find_ends(levels, longer, np.ascontiguousarray(latency))
+        tail[:, device] = np.maximum(after.max(axis=0) - after[row[stop - 1]], 0.0)
+    return np.maximum(head, 0.0), tail
+
+
+def _bound_longest(problem: Problem, least: Floats) -> float:
+    """Bound the step by the way of the longest sequences through the pipeline."""
+    time = problem.time.sum(axis=1)
+    if problem.across:
+        distinct = _distinct(problem, least)
+        return min(_ways(problem, least, int(time.argmax()), r) for r in distinct)
+    own = [np.flatnonzero(problem.replica == r) for r in range(problem.n_replicas)]
+    longest = [int(each[time[each].argmax()]) for each in own if len(each)]
+    most = sorted(longest, key=lambda sequence: -time[sequence])[:TRIED]
+    return max(_ways(problem, least, each, int(problem.replica[each])) for each in most)
+
+
+def _ways(problem: Problem, least: Floats, sequence: int, replica: int) -> float:
+    """Return the least makespan of a replica with a sequence in any of its microbatches."""
+    M, count = problem.microbatches, int(problem.counts[replica])
+    factors = np.broadcast_to(least[replica], (count, M, problem.time.shape[1])).copy()
+    at = np.arange(count)
+    factors[at, at] = np.maximum(factors[at, at], problem.time[sequence])
+    size = max(1, NUMBERS // len(problem.pipeline.schedule))
+    each = [factors[first : first + size] for first in range(0, count, size)]
+    return min(float(problem.pipeline.makespans(part, np.full(len(part), replica)).min()) for part in each)
+
+
+def _distinct(problem: Problem, least: Floats) -> list[int]:
+    """Return the replicas of which each differs from those before it in what it takes."""
+    first = dict[bytes, int]()
+    latency = problem.pipeline.latency
+    for r in range(problem.n_replicas):
+        own = latency[r if len(latency) > 1 else 0]
+        parts = (problem.pipeline.slow[r], least[r], own, problem.counts[r : r + 1])
+        first.setdefault(b"".join(part.tobytes() for part in parts), r)
+    return list(first.values())

@@ -1,0 +1,141 @@
+"""Sequences to be dealt over microbatches, and the pipeline that times what they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.lanes import refuse_lanes
+from ppsim.core.schedule import Schedule
+from ppsim.core.sequences import Floats, Ints, LinearTimes, join_times, linear_times
+from ppsim.engine.simple.batch import Levels, find_ends, find_levels
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One schedule that every replica runs; Q factors of each of its M microbatches.
+
+    Attributes:
+        schedule: what runs.
+        levels: the order in which its ops are timed.
+        times: the durations of its ops by the factors of microbatches.
+        latency: shape (R, ops) or (1, ops), of each op's input.
+        slow: shape (R, P), how many times as long each device of a replica takes.
+    """
+
+    schedule: Schedule
+    levels: Levels
+    times: LinearTimes
+    latency: Floats
+    slow: Floats
+
+    def durations(self, factors: Floats, replica: Ints) -> Floats:
+        """Return the durations of ops, shape (ops, samples), of factors (samples, M, Q) on these replicas."""
+        flat = np.ascontiguousarray(factors.transpose(2, 1, 0)).reshape(-1, len(factors))
+        found = self.times.durations(flat)
+        if (self.slow != 1).any():
+            found *= self.slow[replica][:, self.schedule.device].T
+        return found
+
+    def makespans(self, factors: Floats, replica: Ints) -> Floats:
+        """Return the makespan of each sample, shape (samples,)."""
+        return self._ends(self.durations(factors, replica), replica).max(axis=0)
+
+    def _ends(self, durations: Floats, replica: Ints) -> Floats:
+        latency = self.latency.T if len(self.latency) == 1 else self.latency[replica].T
+        return find_ends(self.levels, durations, np.ascontiguousarray(latency))
+
+
+def make_pipeline(
+    schedule: Schedule, costs: Costs, replicas: int, slow: Floats | None = None, *, by_stage: bool = False
+) -> Pipeline:
+    """Make the pipeline of replicas that run a schedule at these costs.
+
+    Raises:
+        InputError: devices copy or reduce beside compute, or a function gives the durations.
+    """
+    refuse_lanes(schedule, "dealing", hint="a schedule that only computes")
+    times = linear_times(schedule, costs, by_stage=by_stage)
+    slow = np.ones((replicas, schedule.n_devices)) if slow is None else slow
+    return Pipeline(schedule, find_levels(schedule), times, costs.latencies(schedule)[None], slow)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """N sequences over the microbatches of R replicas.
+
+    Attributes:
+        pipeline: what times a replica's microbatches.
+        time: shape (N, Q), the time of each sequence.
+        replica: shape (N,), the replica that each is on.
+        microbatch: shape (N,), its microbatch there.
+        counts: shape (R,), the microbatches of each replica that may have sequences.
+        microbatches: M, those of the schedule.
+        padded: whether a sequence takes as long as the longest of its microbatch.
+        across: whether a sequence may go to another replica.
+        tokens: shape (N,), tokens of each.
+        most: the most tokens of a microbatch, padding included.
+    """
+
+    pipeline: Pipeline
+    time: Floats
+    replica: Ints
+    microbatch: Ints
+    counts: Ints
+    microbatches: int
+    padded: bool = False
+    across: bool = False
+    tokens: Floats | None = None
+    most: float = np.inf
+
+    @property
+    def n_replicas(self) -> int:
+        """Data-parallel replicas, R."""
+        return len(self.counts)
+
+    @property
+    def may_be_empty(self) -> NDArray[np.bool_]:
+        """Shape (R,): whether a replica may leave microbatches empty.
+
+        It may where it does in the dealing given, or has too few sequences.
+        """
+        used = np.zeros((self.n_replicas, self.microbatches), np.bool_)
+        used[self.replica, self.microbatch] = True
+        bare = used.sum(axis=1) < self.counts
+        if self.across:
+            return np.full(self.n_replicas, bool(bare.any()) or len(self.time) < int(self.counts.sum()))
+        return bare | (np.bincount(self.replica, minlength=self.n_replicas) < self.counts)
+
+    def factors(self, slot: Ints) -> Floats:
+        """Return the factors of microbatches, shape (R, M, Q), of sequences in these slots."""
+        slots = self.n_replicas * self.microbatches
+        found = join_times(self.time, slot, slots, padded=self.padded)
+        return found.reshape(self.n_replicas, self.microbatches, -1)
+
+    @property
+    def slot(self) -> Ints:
+        """Shape (N,): the slot of each sequence, replica x M + microbatch."""
+        return self.replica * self.microbatches + self.microbatch
+
+    def held_tokens(self, members: list[int]) -> float:
+        """Return the tokens of a microbatch, padding included; 0 where nothing limits them."""
+        if self.tokens is None or not members:
+            return 0.0
+        own = self.tokens[members]
+        return float(own.max()) * len(own) if self.padded else float(own.sum())
+
+    def fits(self, members: list[int]) -> bool:
+        """Whether a microbatch holds no more tokens than it may."""
+        return self.tokens is None or self.held_tokens(members) <= self.most * (1 + 1e-12)
+
+
+def joined(problem: Problem, members: list[int]) -> Floats:
+    """Return the time of one microbatch, shape (Q,)."""
+    if not members:
+        return np.zeros(problem.time.shape[1])
+    own = problem.time[members]
+    found: Floats = own.max(axis=0) * len(own) if problem.padded else own.sum(axis=0)
+    return found
