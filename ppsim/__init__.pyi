@@ -79,6 +79,7 @@ def run(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -101,6 +102,13 @@ def run(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -168,6 +176,8 @@ def run(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -198,9 +208,23 @@ def run(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -291,6 +315,7 @@ def compare(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -313,6 +338,13 @@ def compare(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -370,6 +402,8 @@ def compare(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -400,9 +434,23 @@ def compare(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -484,8 +532,9 @@ def sweep(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
-    metric: Literal["makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
+    metric: Literal["period", "period_per_mb", "round_bubble", "makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
     ti: float | Sequence[float] | str | None = None,
@@ -507,6 +556,13 @@ def sweep(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -559,6 +615,8 @@ def sweep(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         metric: What the table shows. (default bubble_rate)
@@ -590,9 +648,23 @@ def sweep(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -659,6 +731,7 @@ def jitter(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -681,6 +754,13 @@ def jitter(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -726,6 +806,8 @@ def jitter(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -756,9 +838,23 @@ def jitter(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -819,6 +915,7 @@ def explain(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -841,6 +938,13 @@ def explain(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -910,6 +1014,8 @@ def explain(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -940,9 +1046,23 @@ def explain(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1035,6 +1155,7 @@ def diff(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1057,6 +1178,13 @@ def diff(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1118,6 +1246,8 @@ def diff(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1148,9 +1278,23 @@ def diff(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1227,6 +1371,7 @@ def memory(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1249,6 +1394,13 @@ def memory(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1308,6 +1460,8 @@ def memory(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1338,9 +1492,23 @@ def memory(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1417,6 +1585,7 @@ def partition(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1439,6 +1608,13 @@ def partition(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1486,6 +1662,8 @@ def partition(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1516,9 +1694,23 @@ def partition(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1599,6 +1791,13 @@ def optimize(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1687,9 +1886,23 @@ def optimize(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1884,6 +2097,7 @@ def check(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     github: bool = False,
 ) -> Check:
@@ -1909,6 +2123,8 @@ def check(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         github: Print GitHub annotations, for a workflow.
@@ -2011,6 +2227,7 @@ def validate(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     ops: Literal["compute", "timed"] = 'compute',
     runner: Literal["own", "torch", "partitioned"] = 'own',
@@ -2064,6 +2281,8 @@ def validate(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         ops: Real transformer stages, or ops that only take their time (more devices than
@@ -2269,6 +2488,13 @@ def convert(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -2344,9 +2570,23 @@ def convert(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time of a chunk of x tokens behind L on a stage, in ms: c + g L + b x + a (2 L x +
+            x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); W=... for a kind alone; repeatable. Where
-            sequences are cut, all slices of it, or one for each.
+            sequences are cut, all slices of it, or one for each. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.

@@ -73,7 +73,7 @@ def test_stages_alone_say_how_many_devices_they_are(words):
     ("words", "says", "hint"),
     [
         ("run 1f1b --devices 4 --mb 3 --mb-scale 1,0,1", "every microbatch and slice runs", "0.01"),
-        ("run forward-only --devices 4 --mb 8 --chunks 2", "a file of queues", "--chunks 1"),
+        ("run gpipe --devices 4 --mb 8 --chunks 2", "one stage per device", "--chunks 1"),
     ],
 )
 def test_what_is_not_there_is_answered_with_what_works(words, says, hint):

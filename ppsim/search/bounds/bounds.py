@@ -18,7 +18,7 @@ loop), and 4 of 40 with two uneven ones. What CP-SAT proves closes the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ def bound_schedule(
     Backwards are full or split as in the schedule, either where it has both; F and B may run as a pair where it has
     pairs. ``caps`` is the most activations of one stage that a device may hold, one number or one per device.
     """
+    if schedule.feeds_back:  # waiting for feedback makes no order faster
+        return bound_schedule(replace(schedule, feeds_back=False), costs, caps)
     if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
         computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
         took = costs.durations(schedule)
