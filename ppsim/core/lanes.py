@@ -162,7 +162,7 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     """
     if schedule.feeds_back and schedule.n_rounds > 1:
         why = f"{what} cannot take what the last stage of {schedule.name} feeds back to the first"
-        raise InputError(why, hint or "ppsim run, compare, explain and sweep take it; --comm, --link and --feedback")
+        raise InputError(why, "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback")
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)

@@ -14,6 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
+from ppsim.search.bounds.bounds import bound_schedule
 
 TIMES = st.integers(1, 12).map(lambda n: n / 4)
 LATENCIES = st.integers(0, 8).map(lambda n: n / 4)
@@ -79,6 +80,16 @@ def test_no_order_of_the_batches_beats_the_bound(case, random):
     assert found.time >= bound * (1 - 1e-12)
     assert found.bound == pytest.approx(bound)
     assert growth(shuffled, costs) == pytest.approx(found.time)
+
+
+@given(decoders(), st.integers(1, 5))
+def test_no_run_is_shorter_than_its_bound(case, rounds):
+    """Of the makespan: a batch alone attains it, as its steps follow each other."""
+    schedule, costs = take_rounds(*case, rounds)
+    bound, makespan = bound_schedule(schedule, costs).makespan, simulate(schedule, costs).makespan
+    assert bound <= makespan * (1 + 1e-12)
+    if schedule.feeds_back and schedule.whole_microbatches == 1:
+        assert bound == pytest.approx(makespan)
 
 
 def test_the_identity_with_the_looped_schedule():
