@@ -85,7 +85,7 @@ def test_no_order_of_the_batches_beats_the_bound(case, random):
 @given(decoders(), st.integers(1, 5))
 def test_no_run_is_shorter_than_its_bound(case, rounds):
     """Of the makespan: a batch alone attains it, as its steps follow each other."""
-    schedule, costs = take_rounds(*case, rounds)
+    schedule, costs = take_rounds(case[0], case[1], rounds)
     bound, makespan = bound_schedule(schedule, costs).makespan, simulate(schedule, costs).makespan
     assert bound <= makespan * (1 + 1e-12)
     if schedule.feeds_back and schedule.whole_microbatches == 1:
