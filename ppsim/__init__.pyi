@@ -79,6 +79,7 @@ def run(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -101,6 +102,13 @@ def run(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -152,7 +160,6 @@ def run(
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
-    law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
     cp_of: str | None = None,
@@ -180,6 +187,8 @@ def run(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -209,9 +218,24 @@ def run(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -298,8 +322,6 @@ def run(
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
-            its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
@@ -327,6 +349,7 @@ def compare(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -349,6 +372,13 @@ def compare(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -377,7 +407,6 @@ def compare(
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
-    law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
     cp_of: str | None = None,
@@ -419,6 +448,8 @@ def compare(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -448,9 +479,24 @@ def compare(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -506,8 +552,6 @@ def compare(
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
-            its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
@@ -560,8 +604,9 @@ def sweep(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
-    metric: Literal["makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
+    metric: Literal["period", "period_per_mb", "round_bubble", "makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
     ti: float | Sequence[float] | str | None = None,
@@ -583,6 +628,13 @@ def sweep(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -637,6 +689,8 @@ def sweep(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         metric: What the table shows. (default bubble_rate)
@@ -667,9 +721,24 @@ def sweep(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -741,6 +810,7 @@ def jitter(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -763,6 +833,13 @@ def jitter(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -787,7 +864,6 @@ def jitter(
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
-    law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
     cp_of: str | None = None,
@@ -814,6 +890,8 @@ def jitter(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -843,9 +921,24 @@ def jitter(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -887,8 +980,6 @@ def jitter(
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
-            its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
@@ -920,6 +1011,7 @@ def explain(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -942,6 +1034,13 @@ def explain(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -974,7 +1073,6 @@ def explain(
     replicas: int | str | None = None,
     t_reduce: float = 0.0,
     lengths: str | None = None,
-    law: str | None = None,
     padded: bool = False,
     mbs: int | None = None,
     cp_of: str | None = None,
@@ -1023,6 +1121,8 @@ def explain(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1052,9 +1152,24 @@ def explain(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1119,8 +1234,6 @@ def explain(
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        law: Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile
-            its model's).
         padded: Pad every sequence to the longest of its microbatch (packed).
         mbs: Sequences in each microbatch, of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
@@ -1172,6 +1285,7 @@ def diff(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1194,6 +1308,13 @@ def diff(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1257,6 +1378,8 @@ def diff(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1286,9 +1409,24 @@ def diff(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1370,6 +1508,7 @@ def memory(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1392,6 +1531,13 @@ def memory(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1451,6 +1597,8 @@ def memory(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1480,9 +1628,24 @@ def memory(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1559,6 +1722,7 @@ def partition(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
@@ -1581,6 +1745,13 @@ def partition(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1628,6 +1799,8 @@ def partition(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -1657,9 +1830,24 @@ def partition(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -1740,6 +1928,13 @@ def optimize(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -1828,9 +2023,24 @@ def optimize(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.
@@ -2027,6 +2237,7 @@ def check(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     github: bool = False,
 ) -> Check:
@@ -2057,6 +2268,8 @@ def check(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         github: Print GitHub annotations, for a workflow.
@@ -2159,6 +2372,7 @@ def validate(
     limit: int | None = None,
     after_i: float | None = None,
     slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
     ops: Literal["compute", "timed"] = 'compute',
     runner: Literal["own", "torch", "partitioned"] = 'own',
@@ -2212,6 +2426,8 @@ def validate(
         limit: Activations of one stage that a device may hold, for schedules that take a limit.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         ops: Real transformer stages, or ops that only take their time (more devices than
@@ -2413,6 +2629,13 @@ def convert(
     t_collective: float | None = None,
     comm: float | None = None,
     links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
     mb_scale: str | Sequence[str] = (),
     slice_scale: str | Sequence[str] = (),
     speed: float | Sequence[float] | str | None = None,
@@ -2487,9 +2710,24 @@ def convert(
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too.
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
         slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
             file, or attention:0.3 (its share of a forward's time; attention alone takes that of
             --profile's model); W=... for a kind; repeatable.

@@ -10,7 +10,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,11 @@ class Shape:
     def slices(self) -> int:
         """K, slices of each sequence; 1 for schedules that cut none."""
         return int(self.options.get("slices", 1))
+
+    def placement(self, family: Family) -> str:
+        """Name the placement: the one asked for, else the family's, where a line of several chunks is a loop."""
+        name = str(self.options.get("placement", family.placement))
+        return "loop" if name == "linear" and self.chunks > 1 else name
 
     def __str__(self) -> str:
         counted = {"device": self.devices, "chunk": self.chunks, "stage": self.stages, "microbatch": self.microbatches}
@@ -98,6 +103,7 @@ class Family:
     # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
     interchangeable: bool = True
     counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
+    feeds_back: bool = False  # whether each round of it needs the results of the round before
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
 
     @property
@@ -215,14 +221,15 @@ def generate(
     family = find(name)
     shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
     check_size(shape)
-    placement = place(family.placement, shape.devices, shape.stages)
+    placement = place(shape.placement(family), shape.devices, shape.stages)
     priced = {}
     if family.uses_costs:
         nothing = [np.empty(0, np.int64)] * shape.devices
-        made = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
-        priced["costs"] = count_in_steps(made)  # no unit of time changes an order
+        prices = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
+        priced["costs"] = count_in_steps(prices)  # no unit of time changes an order
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
-    return Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
+    made = Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
+    return replace(made, feeds_back=True) if family.feeds_back else made
 
 
 def takes_chunks(family: Family) -> bool:

@@ -24,6 +24,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "limit": (None, 12),
     "slices": (2, 3, 5),
     "everywhere": (None, (0, 2), (1,)),
+    "placement": (None, "v"),
 }
 
 FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule

@@ -13,6 +13,7 @@ __all__ = [
     "link_use",
     "mending",
     "observed",
+    "period",
     "reorder",
     "slowdown",
     "tradeoff",

@@ -74,6 +74,8 @@ def conclude(rows: Sequence[Row]) -> str:
 
 
 def _conclude_timed(timed: Sequence[Row]) -> str:
+    if all(r.metrics and r.metrics.round for r in timed):
+        return _conclude_rounds(timed)
     best = min(timed, key=lambda r: (r.makespan, r.peak))
     others = [r for r in timed if r is not best]
     if not others:
@@ -88,6 +90,19 @@ def _conclude_timed(timed: Sequence[Row]) -> str:
     if not best.makespan:
         return f"{best.name} takes no time and {other.name} takes {other.makespan:g}, with {held}"
     return f"{best.name} is {other.makespan / best.makespan:.2f} times faster than {other.name}, with {held}"
+
+
+def _conclude_rounds(timed: Sequence[Row]) -> str:
+    """Compare schedules that go round by the time that a microbatch takes of a period."""
+    rates = {r.name: r.metrics.round.rate for r in timed if r.metrics and r.metrics.round}
+    best = max(rates, key=lambda name: rates[name])
+    if len(rates) == 1:
+        return f"{best} is the only one that {'applies' if timed[0].excess is None else 'fits'}"
+    first = timed[0].name
+    other = first if best != first else max((name for name in rates if name != best), key=lambda name: rates[name])
+    if rates[best] == rates[other]:
+        return f"{best} has the same rate as {other}"
+    return f"{best} has {rates[best] / rates[other]:.2f} times the rate of {other}"
 
 
 def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,6 +150,11 @@ def row_object(r: Row, *places: str) -> dict[str, Any]:
         "applies": True,
         **size_object(timeline.schedule),
         "unit": timeline.unit,
-        **{column.key: column.json(metrics, shape) for place in places for column in columns_of(place)},
+        **{
+            column.key: column.json(metrics, shape)
+            for place in places
+            for column in columns_of(place)
+            if column.applies(metrics)
+        },
         **({} if r.excess is None else {"fits": r.fits, "excess": max(r.excess, 0.0)}),
     }

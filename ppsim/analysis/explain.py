@@ -142,7 +142,7 @@ def explain_times(found: Observed) -> Explanation:
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
-    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.whole_microbatches, advice, timeline)
+    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.run_microbatches, advice, timeline)
 
 
 def best_of(
@@ -155,7 +155,7 @@ def best_of(
     What can be done goes before what only shows a loss. None where nothing is faster than the run;
     where the run itself holds too much, any change that fits is taken.
     """
-    now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    now = explanation.base.makespan / explanation.base.schedule.run_microbatches
     fit = [change for change in changes if change.fits]
     for is_bound in (False, True):
         kind = [change for change in fit if change.is_bound == is_bound]
@@ -171,7 +171,7 @@ def best_of(
 def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
     """One sentence: what to do first, and up to where it helps."""
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
-    now = timeline.makespan / timeline.schedule.whole_microbatches
+    now = timeline.makespan / timeline.schedule.run_microbatches
     best = best_of(explanation, changes, room)
     if best is None and not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
@@ -198,7 +198,7 @@ def advise_more_memory(
 
     Empty where there is none.
     """
-    now = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    now = explanation.base.makespan / explanation.base.schedule.run_microbatches
     best = best_of(explanation, changes, room)
     least = min(now, best.per_microbatch if best else now) * (1 - 1e-3)
     larger = [change for change in changes if not change.fits and change.per_microbatch < least]

@@ -36,7 +36,7 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
     for row in rows:
         if row["applies"]:
             place = places.index((row["name"], int(row["devices"])))
-            values[:, place, across.index(row["microbatches"])] = [row[column.key] for column in columns]
+            values[:, place, across.index(row["microbatches"])] = [row.get(column.key, np.nan) for column in columns]
             within[place, across.index(row["microbatches"])] = row.get("fits", True)
     best = np.zeros(values.shape, bool)
     devices = np.array([count for _, count in places])

@@ -12,6 +12,8 @@ for a computation, the part by which that op takes longer than the mean op of it
 Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the walk goes through these
 ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. An op on all devices whose
 input is there on one of them waits for the others (``barrier``).
+
+Where a schedule goes round, a result on its way from the last stage back to the first is ``feedback``.
 """
 
 from __future__ import annotations
@@ -44,9 +46,12 @@ CAUSES = {
     "drain": "nothing is left to do",
     "copy": "an activation is being copied",
     "barrier": "others are late for an op of all devices",
+    "feedback": "a result is on its way back",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER = range(len(NAMES))
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER, FEEDBACK = range(
+    len(NAMES)
+)
 _TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 # By stream: why an op is waited for that has its inputs, and one that runs.
 LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])
@@ -112,6 +117,7 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     """Every idle instant of a compute timeline with its cause; ``arrival`` is as of :func:`arrivals`, shape (ops,)."""
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
+    waits.cause[(waits.cause == MESSAGE) & schedule.awaits_feedback[waits.blamed]] = FEEDBACK
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
     waits.cause[behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[schedule.device[waits.op]])] = FILL
@@ -136,7 +142,7 @@ def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | Non
     if execution is None and timeline.comm is None:
         return None
     known = 0.0 if timeline.comm is None else timeline.comm
-    return explain_run(timeline, find_latencies(timeline.schedule, known), execution)
+    return explain_run(timeline, find_latencies(timeline.schedule, known, timeline.feedback), execution)
 
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:

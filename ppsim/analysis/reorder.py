@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.batch import makespans
+from ppsim.errors import InputError
 
 # Swaps tried in a round, and rounds without a gain after which the search ends.
 TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
@@ -37,6 +38,8 @@ def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
     ``costs`` have factors of microbatches (``scale``); the same ``seed`` of swaps finds the same order.
     """
     assert costs.scale is not None
+    if schedule.n_rounds > 1:
+        raise InputError(f"{schedule.name} goes round, and --reorder orders the microbatches of one step", "--steps 1")
     scale, slices = costs.scale, np.arange(schedule.n_slices)
     rng = np.random.default_rng(seed)
     m = schedule.whole_microbatches

@@ -12,6 +12,7 @@ __all__ = [
     "lowered",
     "ops",
     "recompute",
+    "rounds",
     "schedule",
     "sequences",
     "slices",

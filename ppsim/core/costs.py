@@ -43,6 +43,8 @@ class Costs:
             they have a second axis; what is missing takes none.
         host_link: devices that share a link to their host, where one at a time copies in each direction; 0 where
             each device has its own.
+        feedback: time until the last stage's result is back at the first stage for the next round; None where that is
+            the latency of the link between their devices.
     """
 
     time: NDArray[np.float64]
@@ -54,6 +56,7 @@ class Costs:
     each: NDArray[np.float64] | None = None
     others: Mapping[Kind, NDArray[np.float64]] = field(default_factory=dict)
     host_link: int = 0
+    feedback: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.time) == Kind.R:
@@ -185,7 +188,7 @@ class Costs:
 
     def latencies(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return the latency of each op's input, shape (ops,); zero on the same device."""
-        return find_latencies(schedule, self.comm)
+        return find_latencies(schedule, self.comm, self.feedback)
 
 
 def count_in_steps(costs: Costs) -> Costs:
@@ -259,14 +262,22 @@ class Prices:
         return replace(costs, time=time, each=each)
 
 
-def find_latencies(schedule: Schedule, comm: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the same device."""
-    if np.ndim(comm) == 0 and not schedule.has_lanes:
+def find_latencies(
+    schedule: Schedule, comm: float | NDArray[np.float64], feedback: float | None = None
+) -> NDArray[np.float64]:
+    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the same device.
+
+    The result that the last stage sends back takes ``feedback`` where that is given.
+    """
+    if np.ndim(comm) == 0 and not (schedule.has_lanes or schedule.feeds_back):
         return schedule.crosses * np.float64(comm)
     latency, sender = np.zeros(len(schedule)), find_senders(schedule)
     here = np.flatnonzero(sender >= 0)
     links = np.broadcast_to(comm, (schedule.n_devices,) * 2)
-    latency[here] = links[schedule.device[sender[here]], schedule.device[here]]
+    source, target = schedule.device[sender[here]], schedule.device[here]
+    latency[here] = np.where(source == target, 0.0, links[source, target])
+    if feedback is not None:
+        latency[schedule.awaits_feedback] = feedback
     return latency
 
 

@@ -53,6 +53,8 @@ class Draft(Columns):
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
     partly: tuple[int, ...] = ()  # stages whose R runs a part of the forward again, as in a schedule
+    n_rounds: int = 1  # how many times the schedule repeats, as in a schedule
+    feeds_back: bool = False  # whether each round needs the results of the round before, as in a schedule
 
     @classmethod
     def from_table(
@@ -114,7 +116,18 @@ class Draft(Columns):
         """Make a draft from a schedule, lowered or not: one row per device, one cell per op or pair."""
         cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
-        same = ("name", "offsets", "kind", "stage", "microbatch", "pair", "n_slices", "partly")
+        same = (
+            "name",
+            "offsets",
+            "kind",
+            "stage",
+            "microbatch",
+            "pair",
+            "n_slices",
+            "partly",
+            "n_rounds",
+            "feeds_back",
+        )
         alike: dict[str, Any] = {name: getattr(schedule, name) for name in same}
         cell = (cells - first[schedule.device] + 1).astype(np.int32)
         return cls(source or schedule.name, row=schedule.device + 1, cell=cell, **alike)
@@ -245,6 +258,7 @@ class Draft(Columns):
         columns["offsets"] = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
         columns["pair"] = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep]
         columns |= {"n_slices": self.n_slices, "partly": self.partly}
+        columns |= {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back}
         return Schedule(self.name or "custom", self.placement, self.n_microbatches, **columns)
 
     def cells(self) -> Iterator[list[str]]:

@@ -100,7 +100,7 @@ def find_inputs(schedule: Schedule) -> Inputs:
 
     A need of a result that no op makes is left out, unless its kind must have it.
     """
-    ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, or the own
+    ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, the own, or fed back
     found, sent = [(ops, schedule.dependency[ops].astype(np.int64)), _gates(schedule)], [True, False]
     makers: dict[Result, Indices] = {}
     for code in np.unique(schedule.kind).tolist():
@@ -112,7 +112,8 @@ def find_inputs(schedule: Schedule) -> Inputs:
     target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
     order = np.argsort(target, kind="stable")
     message = np.repeat(sent, [len(part[0]) for part in found])
-    crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
+    fed = schedule.awaits_feedback[target]
+    crosses = message & (source >= 0) & (fed | (schedule.device[source] != schedule.device[target]))
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
 
@@ -157,8 +158,11 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
         hint: what to try.
 
     Raises:
-        InputError: the schedule holds another one.
+        InputError: the schedule holds another one, or feeds results back.
     """
+    if schedule.feeds_back and schedule.n_rounds > 1:
+        why = f"{what} cannot take what the last stage of {schedule.name} feeds back to the first"
+        raise InputError(why, "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback")
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)

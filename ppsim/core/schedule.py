@@ -116,6 +116,10 @@ class Schedule(Columns):
             attends to those before it, so on each stage forwards run in their order and backwards in reverse.
         partly: stages whose R runs a part of the forward again, so that an activation counts from its F on.
         posted: the same queues with the sends, receives and FSDP ops that their file states; None where it has none.
+        n_rounds: how many times the schedule repeats, N; microbatch m of round r counts as microbatch r x M + m, where
+            M is that of one round.
+        feeds_back: whether each round needs the results of the round before: the first stage's forward of a microbatch
+            waits for the last stage's forward of the same one in the round before.
     """
 
     name: str
@@ -129,11 +133,15 @@ class Schedule(Columns):
     n_slices: int = 1
     posted: Schedule | None = None
     partly: tuple[int, ...] = ()
+    n_rounds: int = 1
+    feeds_back: bool = False
 
     def __post_init__(self) -> None:
         prove_queues(self)
         if self.n_slices != 1:
             self._prove_slices()
+        if self.n_rounds < 1 or self.n_microbatches % (self.n_rounds * self.n_slices):
+            raise InvalidSchedule(f"{self.name}: {self.n_microbatches} microbatches in {self.n_rounds} rounds")
         if (self.kind == Kind.R).any():
             self._prove_recomputes()
 
@@ -170,6 +178,8 @@ class Schedule(Columns):
         """Make the same schedule with other queues, one array of packed ops per device, and ``partly`` if given."""
         made = Schedule.from_queues(self.name, self.placement, self.n_microbatches, queues, self.n_slices)
         partly = self.partly if partly is None else partly
+        if self.n_rounds > 1 or self.feeds_back:
+            made = replace(made, n_rounds=self.n_rounds, feeds_back=self.feeds_back)
         return replace(made, partly=partly) if partly else made
 
     def insert(self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed) -> Schedule:
@@ -269,8 +279,25 @@ class Schedule(Columns):
 
     @property
     def whole_microbatches(self) -> int:
-        """M, whatever slices sequences are cut into."""
+        """M of one round, whatever slices sequences are cut into."""
+        return self.n_microbatches // (self.n_slices * self.n_rounds)
+
+    @property
+    def run_microbatches(self) -> int:
+        """Microbatches of all rounds, whatever slices sequences are cut into."""
         return self.n_microbatches // self.n_slices
+
+    @property
+    def round_microbatches(self) -> int:
+        """Microbatches of one round, slices counted: by how much their numbers grow from round to round."""
+        return self.n_microbatches // self.n_rounds
+
+    @cached_property
+    def awaits_feedback(self) -> NDArray[np.bool_]:
+        """Shape (ops,): whether the op's input is the result of the round before, which the last stage sends back."""
+        if not self.feeds_back:
+            return np.zeros(len(self), np.bool_)
+        return (self.kind == Kind.F) & (self.stage == 0) & (self.microbatch >= self.round_microbatches)
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
@@ -304,7 +331,8 @@ class Schedule(Columns):
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
         I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient has passed through it. So is
-        its R, by the order of its queue.
+        its R, by the order of its queue. Where results are fed back, F(0, m) needs the last stage's F of m in the round
+        before.
         """
         if not self.only_computes:
             computing, found = np.flatnonzero(self.computes), self.compute_only.dependency
@@ -320,6 +348,10 @@ class Schedule(Columns):
         dependency = np.empty(len(self), np.int32)
         for ops, row in self.blocks():
             dependency[ops] = runs.take(needs.take(row) + self.microbatch[ops])
+        fed = np.flatnonzero(self.awaits_feedback)
+        if len(fed):
+            row_of_last = gives[Kind.F * self.n_stages + self.n_stages - 1]
+            dependency[fed] = runs[row_of_last + self.microbatch[fed] - self.round_microbatches]
         return dependency
 
     @cached_property
@@ -341,8 +373,9 @@ class Schedule(Columns):
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input is a message from another device."""
-        return (self.dependency >= 0) & (self.device[self.dependency] != self.device)
+        """Shape (ops,): whether the op's input is a message: from another device, or the result that is fed back."""
+        sent = self.device[self.dependency] != self.device
+        return (self.dependency >= 0) & (sent | self.awaits_feedback if self.feeds_back else sent)
 
     def queue(self, device: int) -> slice:
         """Return the slice of one device's ops."""

@@ -25,6 +25,7 @@ class Timeline:
         finish: end of the last message, collective or host work, if that is after the last op.
         comm: latency of a message, a number or shape (devices, devices), where messages only have one; None where it
             is not known, or messages take more than that.
+        feedback: time until a result is fed back, as in :class:`ppsim.core.costs.Costs`.
     """
 
     schedule: Schedule
@@ -34,6 +35,7 @@ class Timeline:
     unit: str
     finish: float = 0.0
     comm: float | NDArray[np.float64] | None = None
+    feedback: float | None = None
 
     @cached_property
     def makespan(self) -> float:

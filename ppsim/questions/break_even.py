@@ -149,7 +149,7 @@ def _find_end(
 def _per_microbatch(run: Run) -> float:
     check_time()
     timeline = run.time()
-    return timeline.makespan / timeline.schedule.whole_microbatches
+    return timeline.makespan / timeline.schedule.run_microbatches
 
 
 def _stretch(costs: Costs, factor: float) -> Costs:

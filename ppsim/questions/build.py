@@ -12,7 +12,9 @@ from ppsim.base.notes import note
 from ppsim.base.times import MICROSECONDS
 from ppsim.base.units import parse_size
 from ppsim.errors import InputError
+from ppsim.questions.chunked import shape_of_chunks, times_of_chunks
 from ppsim.questions.groups import CostOptions, NetworkOptions, ShapeOptions
+from ppsim.questions.rounds import add_steps, goes_round, measure_round
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -51,6 +53,8 @@ def build_schedule(
     from ppsim.schedules import schedule_from
 
     costs = costs or CostOptions()
+    if costs.chunked:
+        shape = shape_of_chunks(spec, shape, costs)
     if not isinstance(spec, str):
         return _add_rules(spec, costs, price or partial(build_costs, costs=costs, network=network))
     if costs.layout:
@@ -92,7 +96,7 @@ def _add_rules(schedule: Schedule, costs: CostOptions, price: Pricing) -> Schedu
         from ppsim.search.rules.offload import add_offload
 
         schedule = add_offload(schedule, price(schedule), parse_offload(costs.offload, schedule.n_chunks))
-    return schedule
+    return add_steps(schedule, costs)
 
 
 def parse_offload(text: str, chunks: int) -> float:
@@ -233,7 +237,10 @@ def build_costs(
     elif layout:
         made = _layered_costs(layout, costs)
     else:
-        made = costs_for(schedule, **{name: value for name in NUMBERS if (value := getattr(costs, name)) is not None})
+        numbers = {name: value for name in NUMBERS if (value := getattr(costs, name)) is not None}
+        if costs.chunked:  # whose law is in ms
+            numbers = {"unit": "ms", **numbers}
+        made = costs_for(schedule, **numbers)
     if schedule.n_slices > 1 and (costs.profile or costs.segments or layout):  # which are of whole sequences
         pair = None if made.pair is None else made.pair / schedule.n_slices
         made = replace(made, time=made.time / schedule.n_slices, pair=pair)
@@ -246,7 +253,7 @@ def build_costs(
     if factors and made.each is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
-    made = replace(made, **factors, **_beside_compute(schedule, costs))
+    made = replace(made, **factors, **_beside_compute(schedule, costs), feedback=costs.feedback)
     if costs.host_link:
         made = replace(made, others={**made.others, **_time_copies(schedule, made, costs, model)})
     if not costs.links or (network and network.cluster):
@@ -259,7 +266,7 @@ def build_costs(
 
 
 BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tgf", "tgb", "t_collective")
-TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared")
+TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared", "feedback", "tokens")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
 
@@ -332,13 +339,26 @@ def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[s
     import numpy as np
 
     found = dict[str, Any]()
+    if costs.chunked:
+        from ppsim.core.ops import COMPUTE
+
+        times = times_of_chunks(costs, schedule.n_devices)
+        return {"scale": np.tile(times, (len(COMPUTE), 1))}
     if costs.mb_scale or costs.slice_scale:
         from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
     if costs.mb_scale:
-        found["scale"] = parse_scale(costs.mb_scale, schedule.n_microbatches, schedule.n_slices, replica)
+        one = parse_scale(
+            costs.mb_scale,
+            schedule.round_microbatches,
+            schedule.n_slices,
+            replica,
+            cycles=schedule.feeds_back,
+        )
+        found["scale"] = np.tile(one, schedule.n_rounds)
     if costs.slice_scale and schedule.n_slices > 1:
         of_slices = parse_slice_scale(costs.slice_scale, schedule.n_slices, _attention_share(costs))
-        found["scale"] = np.tile(of_slices, schedule.whole_microbatches) * found.get("scale", 1.0)
+        pieces = schedule.n_microbatches // schedule.n_slices
+        found["scale"] = np.tile(of_slices, pieces) * found.get("scale", 1.0)
     if costs.speed is None:
         return found
     speed = np.atleast_1d(np.asarray(costs.speed, np.float64))
@@ -378,6 +398,8 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
         **{name: bool(kinds & {*kinds_of(name)}) for name in BESIDE},
         "host_link": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
         "host_link_shared": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
+        "feedback": schedule.feeds_back,
+        "tokens": goes_round(schedule),
     }
     return {name for name in TIMES if used[name]}
 
@@ -402,6 +424,8 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "t_collective": "no collectives",
         "host_link": f"no copies to a host{' that end in time' if costs.offload else ''}",
         "host_link_shared": "no copies to a host",
+        "feedback": "no loop to feed results back through; decode has",
+        "tokens": "no rounds to have a rate; decode and forward-only have",
     }
     for name in TIMES:
         if getattr(costs, name) not in (None, ()) and name not in used:
@@ -518,11 +542,18 @@ def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tupl
     return tuple(look_inside_ops(schedule, segments, costs.per or "device") for schedule in schedules)
 
 
-def measure_with_bound(timeline: Timeline, costs: Costs) -> Metrics:
-    """Measure a timeline, with the time that no order of its ops beats, each device holding no more than in it."""
+def measure_with_bound(
+    timeline: Timeline, costs: Costs, tokens: int | None = None, *, detailed: bool = False
+) -> Metrics:
+    """Measure a timeline, with the time that no order of its ops beats, each device holding no more than in it.
+
+    Where its schedule goes round, and messages are no ops of their own (``detailed``), also what a round takes without
+    end; its rate is of ``tokens`` of a microbatch, or of microbatches.
+    """
     from ppsim.engine.simple.metrics import measure
     from ppsim.search.bounds.bounds import bound_schedule, limit_bound
 
     metrics = measure(timeline)
     found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
-    return replace(metrics, bound=limit_bound(found, metrics.makespan))
+    around = None if detailed else measure_round(timeline, costs, tokens)
+    return replace(metrics, bound=limit_bound(found, metrics.makespan), round=around)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.base.numbers import format_change
-from ppsim.engine.simple.columns import columns_of
+from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
-ESSENTIAL = ("makespan", "bubble_rate", "peak_activations_share")  # the last columns to go on a narrow terminal
+# the last columns to go on a narrow terminal
+ESSENTIAL = ("period", "makespan", "bubble_rate", "peak_activations_share")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,9 @@ class Comparison(Answer[CompareRequest]):
         return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
 
     def _complete(self, document: Document, suffix: str) -> Document:
+        rounds = tuple(row.metrics.round for row in self.rows if row.metrics)
+        if any(rounds):
+            document = replace(document, rounds=rounds)
         executions = tuple(row.execution for row in self.rows if row.execution)
         if executions and suffix == ".html":
             document = replace(document, executions=executions)
@@ -184,18 +188,21 @@ class Comparison(Answer[CompareRequest]):
         rows = self.rows
         timed = [r for r in rows if r.timeline]
         first, unit = timed[0], self.timelines[0].unit
+        columns = [
+            column for column in columns_of("compare") if any(r.metrics and column.applies(r.metrics) for r in timed)
+        ]
         headings = ["schedule\n"]
-        for column in columns_of("compare"):
+        for column in columns:
             headings.append(column.narrow.format(unit=unit))
             if column.key == "makespan":
                 headings.append(f"vs\n{first.name}")
         cap = read_cap(self.request.cap) if self.request.cap else None
         headings += ["over\ncap"] if cap else []
         cells = [
-            [r.name, *_cells(r, first, "*" if best else " "), *([_excess(r, cap)] if cap else [])]
+            [r.name, *_cells(r, first, "*" if best else " ", columns), *([_excess(r, cap)] if cap else [])]
             for r, best in zip(rows, mark_front(rows), strict=True)
         ]
-        spare = [column.narrow.format(unit=unit) for column in columns_of("compare") if column.key not in ESSENTIAL]
+        spare = [column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL]
         spare.append(f"vs\n{first.name}")
         fastest = min((r.makespan for r in timed if r.fits), default=None)
 
@@ -221,10 +228,10 @@ def _excess(r: Row, cap: Cap) -> str:
     return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
 
 
-def _cells(r: Row, first: Row, mark: str) -> Iterator[str]:
+def _cells(r: Row, first: Row, mark: str, columns: Sequence[Column]) -> Iterator[str]:
     """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
-    for column in columns_of("compare"):
-        applies = r.metrics is not None
+    for column in columns:
+        applies = r.metrics is not None and column.applies(r.metrics)
         text = column.text(r.value(column)) if applies else "-"
         yield text + mark if applies and column.key == "peak_activations_share" else text
         if column.key == "makespan":

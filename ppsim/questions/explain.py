@@ -237,7 +237,7 @@ class Explained(Answer[ExplainRequest]):
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
-        now = base.makespan / base.schedule.whole_microbatches
+        now = base.makespan / base.schedule.run_microbatches
         changed = best.per_microbatch / now if best and now else 1.0
         mended = min((each.step for each in self.mending), default=1.0)
         least = mended / (float(self.slowdown.steps.mean()) or 1.0)

@@ -153,7 +153,7 @@ def story_of(
         {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
-    now = base.makespan / base.schedule.whole_microbatches
+    now = base.makespan / base.schedule.run_microbatches
     best = best_of(explanation, changes, room)
     told = {
         "first": best.text if best else "",

@@ -58,6 +58,11 @@ class _Own:
         help="Share of an activation that is still held between I and W, for zb-auto.",
     )
     slices: int | None = option("--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like.")
+    placement: str | None = option(
+        "--placement",
+        type=click.Choice(["loop", "v"]),
+        help="Stages of several chunks of forward-only and decode: s on device s mod P (loop), or V-shaped.",
+    )
     everywhere: list[int] | None = option(
         "--everywhere",
         type=CountList(),
@@ -146,12 +151,52 @@ class CostOptions:
         metavar="A-B=LATENCY[,GB/s]",
         help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
     )
+    steps: int | None = option(
+        "--steps",
+        type=click.IntRange(min=1),
+        help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
+        "microbatches again.",
+    )
+    feedback: float | None = option(
+        "--feedback",
+        type=click.FloatRange(min=0),
+        help="Time until a step's result is back at the first stage (the latency of that link), for decode.",
+    )
+    tokens: int | None = option(
+        "--tokens",
+        type=click.IntRange(min=1, max=1 << 53),
+        help="Tokens of a microbatch, or of a batch in flight in each step: the rate is in tokens.",
+    )
+    chunked: int | None = option(
+        "--chunked",
+        type=click.IntRange(min=1, max=100_000_000),
+        metavar="TOKENS",
+        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law.",
+    )
+    chunk: str | None = option(
+        "--chunk",
+        metavar="TOKENS|equal",
+        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best number of chunks.",
+    )
+    law: str | None = option(
+        "--law",
+        metavar="C,G,A|C,G,B,A",
+        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
+        "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
+        "C + G L + B x + A (2 L x + x^2).",
+    )
+    page: int | None = option(
+        "--page",
+        type=click.IntRange(min=1, max=1_000_000),
+        help="Tokens that sizes of chunks are multiples of, but for the last (64).",
+    )
     mb_scale: tuple[str, ...] = option(
         "--mb-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
         help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
-        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each too.",
+        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each "
+        "too. The batches of decode go through a shorter list again and again.",
     )
     slice_scale: tuple[str, ...] = option(
         "--slice-scale",

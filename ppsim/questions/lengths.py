@@ -43,11 +43,6 @@ class LengthOptions:
         "tokens (or factor) and perhaps stage; or lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, "
         "zipf:EXPONENT:MOST:SEED, choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.",
     )
-    law: str | None = option(
-        "--law",
-        metavar="C,G,A",
-        help="Time of a sequence of L tokens, C + G L + A L^2 in any unit (0,1,0; with --profile its model's).",
-    )
     padded: bool = flag("--padded", help="Pad every sequence to the longest of its microbatch (packed).")
     mbs: int | None = option(
         "--mbs",
@@ -199,8 +194,8 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
     """
     from ppsim.inputs.profile.lengths import Law, parse_law
 
-    if options.law is not None:
-        return parse_law(options.law)
+    if costs.law is not None:
+        return parse_law(costs.law)
     if not costs.profile:
         return None
     from ppsim.inputs.profile.profile import read

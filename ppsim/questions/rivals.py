@@ -78,7 +78,7 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
     best = best_of(explanation, changes, room)
-    base_time = explanation.base.makespan / explanation.base.schedule.whole_microbatches
+    base_time = explanation.base.makespan / explanation.base.schedule.run_microbatches
     if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
         limits = _describe_weights(base, best, fit, base_time) + limits

@@ -34,6 +34,8 @@ MAY_BE_EMPTY = ("unit", "note")
 TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
 
+COMMANDS_OF_SEVERAL = ("compare", "sweep", "jitter", "diff", "memory", "partition", "optimize", "convert")
+
 NEEDS = (
     # Which files are written, and what they show.
     Need(
@@ -274,7 +276,7 @@ NEEDS = (
         "add --mb-scale FACTORS",
     ),
     Need(
-        ("law", "padded", "mbs"),
+        ("padded", "mbs"),
         lambda g: bool(g["lengths"]),
         "{options} is of sequences of different lengths, and there are none",
         "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
@@ -340,6 +342,51 @@ NEEDS = (
         ("reorder",),
         lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
         "{options} times orders by the simple model",
+    ),
+    # A prompt in chunks.
+    Need(
+        ("chunked",),
+        never,
+        "{options} is of one run of forward-only, and this command has other schedules",
+        "ppsim run forward-only --chunked 131072 --law C,G,B,A",
+        COMMANDS_OF_SEVERAL,
+    ),
+    Need(
+        ("chunk", "page"),
+        lambda g: bool(g["chunked"]),
+        "{options} is of a prompt in chunks, and none is given",
+        "add --chunked TOKENS",
+    ),
+    Need(
+        ("law",),
+        lambda g: bool(g["chunked"] or g["lengths"]),
+        "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none is given",
+        "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
+    ),
+    Need(("chunked",), lambda g: bool(g["law"]), "{options} needs what a chunk takes", "add --law C,G,B,A"),
+    Need(
+        (
+            *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
+            *("profile", "layout", "segments", "costs", "steps", "placement", *DETAILED),
+        ),
+        lambda g: not g["chunked"],
+        "{options} has no place where --chunked gives the chunks and --law their times",
+        "leave it out; --tf scales stages, --comm is the latency of a message",
+    ),
+    # Schedules that go round.
+    Need(
+        ("steps", "feedback", "tokens"),
+        never,
+        "{options} is of a schedule that goes round, and this command knows one round",
+        "ppsim run decode --steps 8 --feedback 0.5",
+        ("optimize", "partition", "convert"),
+    ),
+    Need(
+        ("tokens",),
+        never,
+        "{options} counts the rate of a schedule that goes round, and this command prints none",
+        "ppsim run, compare or sweep",
+        ("explain", "diff", "jitter", "memory"),
     ),
     # A search.
     Need(

@@ -18,6 +18,7 @@ from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
+from ppsim.questions.chunked import Chunks, chunks_of
 from ppsim.questions.dealing import (
     DealOptions,
     DealtLoad,
@@ -30,6 +31,7 @@ from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, Netw
 from ppsim.questions.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.questions.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.questions.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.questions.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
 from ppsim.questions.timing import execute_slots, note_queues, time_ops
 from ppsim.questions.words import (
     counted,
@@ -42,6 +44,7 @@ from ppsim.questions.words import (
     title_of,
 )
 from ppsim.questions.write import Writers, document_writers, find_targets, inputs_of
+from ppsim.schedules import family_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,7 +139,7 @@ def answer(request: RunRequest) -> Run | Grid:
 
         order = reorder(schedule, prices)
     held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
-    metrics = measure_with_bound(timeline, prices)
+    metrics = measure_with_bound(timeline, prices, request.costs.tokens, detailed=execution is not None)
     return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
 
 
@@ -186,6 +189,29 @@ class Run(Answer[RunRequest]):
         return self.metrics.bound
 
     @cached_property
+    def chunks(self) -> Chunks | None:
+        """The chunks of a prompt, and the time to its first token; None where there is none."""
+        costs = self.request.costs
+        return chunks_of(costs, self.schedule.n_devices) if costs.chunked else None
+
+    @cached_property
+    def how_many(self) -> HowMany | None:
+        """How many batches in flight a decoder of equal batches can use; None where no number is asked for."""
+        request = self.request
+        if request.own or not self.metrics.round or not self.schedule.feeds_back or request.costs.mb_scale:
+            return None
+        if self.costs.each is not None or family_of(request.schedule.spec) is None:
+            return None
+        if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
+            return None
+
+        def make(batches: int) -> tuple[Schedule, Costs]:
+            shape = replace(request.shape, microbatches=batches)
+            return build(request.schedule.spec, shape, replace(request.costs, steps=1), quiet=True)
+
+        return find_how_many(make, request.costs.tokens)
+
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
@@ -205,11 +231,17 @@ class Run(Answer[RunRequest]):
         if self.dealt:
             suggested["deal"] = self.dealt.deal_object()
             suggested["assignment"] = assignment_object(self.dealt.load.sequences)
+        if self.chunks:
+            suggested["chunked"] = self.chunks.to_json()
+        if self.how_many:
+            suggested |= self.how_many.to_json()
         if counts := counts_lines([self.schedule.name]):
             suggested["counts"] = counts[0]
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
-        return run_object(self.timeline, self.inputs, self.execution, self.metrics.bound) | suggested
+        return (
+            run_object(self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round) | suggested
+        )
 
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
@@ -231,6 +263,12 @@ class Run(Answer[RunRequest]):
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from map(Line, counts_lines([self.schedule.name]))
+        if self.chunks:
+            yield ""
+            yield from map(Line, self.chunks.lines())
+        if self.how_many:
+            yield ""
+            yield from self.how_many.blocks(self.schedule.whole_microbatches, self.timeline.unit)
         if self.held:
             yield Line([f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19)
         yield from recomputed([self.schedule])
@@ -330,6 +368,8 @@ class Run(Answer[RunRequest]):
         executions = (self.execution,) if self.execution else ()
         insides = look_inside_costs([self.schedule], self.request.costs)
         document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
+        if self.metrics.round:
+            document = replace(document, rounds=(self.metrics.round,))
         if suffix == ".html" and self.execution and self.request.network.cluster:
             from ppsim.show.drawing.cluster_map import cluster_map
             from ppsim.workload.hardware.hardware import read_cluster
@@ -340,7 +380,8 @@ class Run(Answer[RunRequest]):
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
-        wanted = document.style != "paper" if self.request.memory is None else self.request.memory
+        shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
+        wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:
             return document
         return add_memory(document, [self.costs], self.request.costs, asked=bool(self.request.memory))

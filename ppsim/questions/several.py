@@ -65,8 +65,9 @@ def time_schedule(
         raise
     except PpsimError as error:
         return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
+    metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
     excess = measure_excess(timeline, prices, costs, cap) if cap else None
-    return Row(spec, timeline, measure_with_bound(timeline, prices), execution=execution, excess=excess)
+    return Row(spec, timeline, metrics, execution=execution, excess=excess)
 
 
 def time_schedules(

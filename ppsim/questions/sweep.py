@@ -136,6 +136,11 @@ def answer(request: SweepRequest) -> Sweep:
         why = rows[-1]["reason"]
         hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
         raise InputError(f"no shape of the grid works; the last: {why}", hint)
+    if all(_value(row, request.metric) is None for *_, row in timed):
+        raise InputError(
+            f"none of these schedules has a {request.metric}: they do not go round",
+            "decode or forward-only",
+        )
     refuse_unused(set().union(*(row[USED] for *_, row in timed)), [row["schedule"] for *_, row in timed], costs)
     cell, shape, _ = timed[0]
     schedule = build_schedule(cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True)
@@ -228,7 +233,8 @@ class Sweep(Answer[SweepRequest]):
             for r in timed
         ]
         key = _column(self.request.metric).key
-        found = heat_map(sorted(columns_of("sweep"), key=lambda column: column.key != key), self.rows)  # its map first
+        columns = [column for column in columns_of("sweep") if any(column.key in row for row in timed)]
+        found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)  # its map first
         draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(points, time, self.inputs, output, table=self._write_table, heat=found, figure=draw)
@@ -300,7 +306,7 @@ def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[in
 
 
 def _value(row: Mapping[str, Any], metric: str) -> float | None:
-    return row[_column(metric).key] if row["applies"] else None
+    return row.get(_column(metric).key) if row["applies"] else None
 
 
 def _fits(row: Mapping[str, Any]) -> bool:

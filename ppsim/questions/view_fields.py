@@ -79,7 +79,8 @@ PLAIN = frozenset(
         *("offload", "t_offload", "t_reload", "t_evict", "host_link", "host_link_shared"),
         *("comm", "links", "speed", "per", "unit", "recompute"),
         *("layout", "t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f"),
-        *("p2p", "order", "channel", "message", "unshard", "reduce_grad"),
+        *("p2p", "order", "channel", "message", "unshard", "reduce_grad", "shapes", "t_shape"),
+        *("steps", "feedback", "tokens", "placement", "chunked", "chunk", "law", "page"),
         *("tp", "ep", "dp", "mbs", "gpus", "gbs"),
     )
 )

@@ -32,7 +32,8 @@ def shape_line(schedule: Schedule) -> str:
 
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """The numbers of one run on one line."""
-    return "  ".join([name, *(f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in columns_of("line"))])
+    shown = [c for c in columns_of("line") if c.applies(metrics)]
+    return "  ".join([name, *(f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)])
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
@@ -41,7 +42,7 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     rows = (
         (c.heading, c.text(c.value(metrics, shape), timeline.unit), c.note_on(metrics, shape))
         for c in columns_of("summary")
-        if not isnan(c.value(metrics, shape))
+        if c.applies(metrics) and not isnan(c.value(metrics, shape))
     )
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
 

@@ -173,7 +173,7 @@ def test_a_profile_gives_the_share_of_attention():
         (("--lengths", "gone.csv"), "gone.csv"),
         (("--lengths", "lognormal:1"), "not a distribution of tokens"),
         ((*DRAWN, "--mb-scale", "1"), "--mb-scale cannot be given too"),
-        (("--law", "1,1,1"), "--law is of sequences of different lengths"),
+        (("--law", "1,1,1"), "--law is the time of sequences of --lengths"),
         (("--padded",), "--padded is of sequences of different lengths"),
         ((*DRAWN, "--padded"), "--padded has no effect"),
         ((*DRAWN, "--law", "x"), "not a law: 'x'"),

@@ -72,7 +72,7 @@ def test_stages_alone_say_how_many_devices_they_are(words):
 @pytest.mark.parametrize(
     ("words", "says", "hint"),
     [
-        ("run forward-only --devices 4 --mb 8 --chunks 2", "a file of queues", "--chunks 1"),
+        ("run gpipe --devices 4 --mb 8 --chunks 2", "one stage per device", "--chunks 1"),
     ],
 )
 def test_what_is_not_there_is_answered_with_what_works(words, says, hint):

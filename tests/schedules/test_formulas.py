@@ -113,7 +113,7 @@ STATED_FORMS = [
 def sizes(name: str) -> Iterator[tuple[Any, SimpleNamespace]]:
     """Accepted shapes, with P, V, M and the group size N that is in force."""
     for shape in accepted(name):
-        if not {"rule", "limit", "everywhere"} & shape.options.keys():
+        if not {"rule", "limit", "everywhere", "placement"} & shape.options.keys():
             sizes = {"P": shape.devices, "V": shape.chunks, "M": shape.microbatches, "K": shape.slices}
             yield shape, SimpleNamespace(**sizes, N=group(name, shape))
 

@@ -101,7 +101,7 @@ def test_queues_are_recognised(name):
 def test_other_training_is_never_suggested():
     """What keeps no gradients, uses old weights, cuts sequences or splits the vocabulary is no alternative."""
     others = {family.name for family in families() if not family.interchangeable}
-    assert others == {"forward-only", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"} | {
+    assert others == {"forward-only", "decode", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"} | {
         "1f1b-plus",
         "bpipe",
         "interlaced",

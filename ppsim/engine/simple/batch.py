@@ -167,7 +167,8 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
 
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
     """Durations and latencies, shape (ops, costs) each."""
-    if schedule.has_lanes or len(schedule.second_of_pairs) or any(np.ndim(c.comm) or not c.alike for c in costs):
+    streams = schedule.has_lanes or schedule.feeds_back
+    if streams or len(schedule.second_of_pairs) or any(np.ndim(c.comm) or not c.alike for c in costs):
         durations = np.stack([c.durations(schedule) for c in costs], axis=1)
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
     row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage

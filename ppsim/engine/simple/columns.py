@@ -21,28 +21,33 @@ ATTAINED = 1e-9  # a gap that only rounding leaves
 
 
 class Shape(NamedTuple):
-    """The size of a schedule: P, S, M and K, the slices of each sequence."""
+    """The size of a schedule: P, S, M of one round and K, the slices of each sequence, and N, its rounds."""
 
     devices: int
     stages: int
     microbatches: int
     slices: int = 1
+    rounds: int = 1
 
 
 def shape_of(schedule: Schedule) -> Shape:
     """The size of a schedule."""
-    return Shape(schedule.n_devices, schedule.n_stages, schedule.whole_microbatches, schedule.n_slices)
+    sizes = schedule.n_devices, schedule.n_stages, schedule.whole_microbatches
+    return Shape(*sizes, schedule.n_slices, schedule.n_rounds)
 
 
 def work_of(schedule: Schedule) -> str:
     """What a schedule runs, in words: 8 microbatches x 4 slices."""
-    whole, slices = schedule.whole_microbatches, schedule.n_slices
-    return f"{whole} microbatch{'es' if whole != 1 else ''}" + (f" x {slices} slices" if slices > 1 else "")
+    whole, slices, rounds = schedule.whole_microbatches, schedule.n_slices, schedule.n_rounds
+    what = "batch" if schedule.feeds_back else "microbatch"
+    text = f"{whole} {what}{'es' if whole != 1 else ''}" + (f" x {slices} slices" if slices > 1 else "")
+    in_flight = " in flight" if schedule.feeds_back else ""
+    return text + in_flight + (f", {rounds} steps" if rounds > 1 else "")
 
 
 def size_object(schedule: Schedule) -> dict[str, Any]:
     """The name and the size of a schedule, as objects of JSON tell them."""
-    devices, stages, microbatches, _ = shape_of(schedule)
+    devices, stages, microbatches, *_ = shape_of(schedule)
     size = {"devices": devices, "stages": stages, "chunks": schedule.n_chunks, "microbatches": microbatches}
     return {"schedule": schedule.name, **size}
 
@@ -61,6 +66,7 @@ class Column:
     note: Callable[[Metrics, Shape], str] | None = None
     places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
     metric: str = ""  # its name for ``sweep --metric``, where that is not the key
+    of_round: bool = False  # whether only schedules that go round have it
 
     @property
     def name(self) -> str:
@@ -80,6 +86,10 @@ class Column:
     def note_on(self, metrics: Metrics, shape: Shape) -> str:
         """What to say beside the value."""
         return self.note(metrics, shape) if self.note else self.meaning
+
+    def applies(self, metrics: Metrics) -> bool:
+        """Whether a run has the number: those of a round are of runs that go round alone."""
+        return not self.of_round or metrics.round is not None
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
         """The value in JSON: per device where it is measured per device."""
@@ -109,14 +119,105 @@ def _bound(metrics: Metrics, _: Shape) -> str:
     return f"{proved}, {format_share(metrics.gap)} below" if metrics.gap > ATTAINED else f"{proved}: attained"
 
 
+def _of_round(name: str) -> Callable[[Metrics, Shape], float]:
+    """A number of the round, not a number where there is none."""
+    return lambda metrics, _: getattr(metrics.round, name) if metrics.round else float("nan")
+
+
+def _period(metrics: Metrics, _: Shape) -> str:
+    """What decides the period, and how far it is from its bound."""
+    found = metrics.round
+    assert found is not None
+    above = found.period - found.bound
+    if above <= ATTAINED * found.period:
+        return f"a round, without end: {found.why}"
+    return f"a round, without end: {found.why}; no order takes less than {format_number(found.bound)}"
+
+
+def _rate(metrics: Metrics, _: Shape) -> str:
+    """What the rate counts."""
+    return f"{metrics.round.counts if metrics.round else ''} per unit of time"
+
+
 COLUMNS = (
+    Column(
+        "period",
+        "period",
+        "period\n{unit}",
+        "time from one round to the next, without end",
+        "time",
+        _of_round("period"),
+        note=_period,
+        of_round=True,
+    ),
+    Column(
+        "period_per_mb",
+        "period_per_mb",
+        "period\nper mb",
+        "period / microbatches of a round",
+        "time",
+        lambda metrics, shape: _of_round("period")(metrics, shape) / shape.microbatches,
+        places=frozenset({"sweep"}),
+        of_round=True,
+    ),
+    Column(
+        "period_bound",
+        "bound of the period",
+        "period\nbound",
+        "a period that no order of the same ops beats",
+        "time",
+        _of_round("bound"),
+        places=ON_PAGES | {"run"},
+        of_round=True,
+    ),
+    Column(
+        "rate",
+        "rate",
+        "rate\nper {unit}",
+        "microbatches or tokens per unit of time, without end",
+        "count",
+        _of_round("rate"),
+        note=_rate,
+        places=ON_PAGES | {"summary", "run", "compare"},
+        of_round=True,
+    ),
+    Column(
+        "round_bubble",
+        "bubble of a round",
+        "round\nbubble",
+        "idle share of a round, without fill and drain",
+        "share",
+        _of_round("bubble"),
+        places=PLACES - {"line"},
+        of_round=True,
+    ),
+    Column(
+        "fill",
+        "fill",
+        "fill\n{unit}",
+        "first start to the first end on the last stage",
+        "time",
+        _of_round("fill"),
+        places=ON_PAGES | {"summary", "run"},
+        of_round=True,
+    ),
+    Column(
+        "drain",
+        "drain",
+        "drain\n{unit}",
+        "last start of a pass through the pipeline to the end",
+        "time",
+        _of_round("drain"),
+        places=ON_PAGES | {"summary", "run"},
+        of_round=True,
+    ),
     Column(
         "makespan_per_mb",
         "makespan_per_mb",
         "makespan\nper mb",
         "makespan / microbatches",
         "time",
-        lambda metrics, shape: metrics.makespan / shape.microbatches,
+        lambda metrics, shape: metrics.makespan / (shape.microbatches * shape.rounds),
         places=frozenset({"sweep"}),
     ),
     Column("makespan", "makespan", "makespan\n{unit}", "end of the last op", "time", note=_ideal),

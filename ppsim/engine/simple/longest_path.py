@@ -35,7 +35,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
     costs.check_fit(schedule)
-    if schedule.has_lanes:
+    if schedule.has_lanes or schedule.feeds_back:
         return simulate_streams(schedule, costs)
     time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
     halves = np.empty(0) if costs.pair is None else costs.pair / 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,20 @@ from ppsim.core.lanes import lanes_of, once_a_schedule
 from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a schedule that goes round does without end, and how its run begins and ends; times in the run's unit."""
+
+    period: float  # from one round to the next
+    bound: float  # a period that no order of the same ops beats
+    rate: float  # microbatches, or tokens, per unit of time
+    counts: str  # what the rate counts: microbatches or tokens
+    bubble: float  # idle share of a round
+    fill: float  # from the start of the first microbatch to its end on the last stage
+    drain: float  # from the last start of a pass through the pipeline to the end of the run
+    why: str  # what decides the period, in words
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class Metrics:
         messages: P2P messages, activations and gradients that cross devices.
         bound: a time that no order of the same ops in the same memory beats (:mod:`ppsim.search.bounds.bounds`); not a
             number where nobody asked for it.
+        round: what one round takes without end; None for a run that does not go round.
     """
 
     makespan: float
@@ -47,6 +62,7 @@ class Metrics:
     peak_activations: NDArray[np.int64]
     messages: int
     bound: float = float("nan")
+    round: Round | None = field(default=None, kw_only=True)
 
     @property
     def gap(self) -> float:

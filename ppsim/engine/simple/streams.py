@@ -35,7 +35,8 @@ def simulate_streams(schedule: Schedule, costs: Costs) -> Timeline:
     """Time every op of a schedule with several streams (Deadlock: ops wait in a cycle, or for one that never runs)."""
     duration = costs.durations(schedule)
     ((start, bound),) = run_streams(schedule, costs.host_link, duration[:, None], costs.latencies(schedule)[:, None])
-    return Timeline(schedule, start, start + duration, bound.astype(np.int32), costs.unit, comm=costs.comm)
+    times = start, start + duration, bound.astype(np.int32)
+    return Timeline(schedule, *times, costs.unit, comm=costs.comm, feedback=costs.feedback)
 
 
 def run_streams(

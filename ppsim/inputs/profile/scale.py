@@ -26,12 +26,14 @@ HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPRE
 SLICE_HINT = "0.7,0.9,1.1,1.3 (one per slice), a file of them, or attention:SHARE, its share of a forward's time"
 
 
-def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1, replica: int = 0) -> NDArray[np.float64]:
+def parse_scale(
+    texts: Sequence[str], n_microbatches: int, n_slices: int = 1, replica: int = 0, *, cycles: bool = False
+) -> NDArray[np.float64]:
     """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text overrides an earlier one.
 
     Where sequences are cut into slices, which count as microbatches, all slices of a microbatch take its factor; a
     factor for each slice of every microbatch is taken too. A data-parallel ``replica`` draws factors of its own from a
-    distribution; numbers are the same for all.
+    distribution; numbers are the same for all. With ``cycles`` a shorter list begins again at its end.
 
     Raises:
         InputError: a text is none of these, or has another number of factors than there are microbatches.
@@ -41,6 +43,8 @@ def parse_scale(texts: Sequence[str], n_microbatches: int, n_slices: int = 1, re
     for text in texts:
         rows, rest = _rows_of(text)
         factors = _parse_row(rest, whole, HINT, replica)
+        if cycles and len(factors) < whole:
+            factors = np.resize(factors, whole)
         if len(factors) not in (whole, n_microbatches):
             sliced = f" of {n_slices} slices" if n_slices > 1 else ""
             each = f": {whole}, or {n_microbatches} with one for every slice; --slice-scale for the {n_slices} of each"

@@ -18,7 +18,7 @@ loop), and 4 of 40 with two uneven ones. What CP-SAT proves closes the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,11 @@ def bound_schedule(
     Backwards are full or split as in the schedule, either where it has both; F and B may run as a pair where it has
     pairs. ``caps`` is the most activations of one stage that a device may hold, one number or one per device.
     """
+    if schedule.feeds_back:  # a batch's steps follow each other, whatever else a device runs in between
+        free = bound_schedule(replace(schedule, feeds_back=False), costs, caps)
+        took = costs.durations(schedule) + costs.latencies(schedule)
+        around = np.bincount(schedule.microbatch % schedule.round_microbatches, took).max(initial=0.0)
+        return Bounds(max(free.makespan, float(around)), free.span)
     if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
         computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
         took = costs.durations(schedule)

@@ -171,7 +171,7 @@ class Panel:
             peak = format_held(float(self.memory.peak.max()), self.memory.unit)
         return (
             f"{timeline.schedule.n_devices} devices",
-            f"{timeline.schedule.whole_microbatches} microbatches",
+            f"{timeline.schedule.whole_microbatches} {'batches' if timeline.schedule.feeds_back else 'microbatches'}",
             f"T = {format_number(metrics.makespan)}{unit}",
             f"bubble {format_share(metrics.bubble_rate)}",
             f"peak {peak}",

@@ -50,6 +50,7 @@ CAUSE_FILL = {
     "drain": "#E0F8DB",
     "copy": "#0700ED",
     "barrier": "#2A2219",
+    "feedback": "#746725",
 }
 CAUSE_DARK = {
     "host": "#AC6544",
@@ -63,6 +64,7 @@ CAUSE_DARK = {
     "drain": "#1D2638",
     "copy": "#B7CDDC",
     "barrier": "#DFF19E",
+    "feedback": "#CDA8FF",
 }
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.

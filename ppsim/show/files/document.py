@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ppsim.analysis.idle import Idle
     from ppsim.core.execution import Execution
+    from ppsim.engine.simple.metrics import Round
     from ppsim.engine.simple.segments import OpsInside
 
 
@@ -56,6 +57,8 @@ class Document:
         title: the page's title; empty to list the titles of the timelines.
         idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
         bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
+        rounds: what a round of each timeline takes without end, None for one that does not go round; empty where
+            nobody asked for it.
         below: HTML that pages show below the chart, such as an SVG; empty for none.
         cluster: HTML of the map of where it runs, which pages move with the time under the pointer; empty for none.
         look: palette, labels, window and what else charts can show.
@@ -77,6 +80,7 @@ class Document:
     title: str = ""
     idles: tuple[Idle, ...] = ()
     bounds: tuple[float, ...] = ()
+    rounds: tuple[Round | None, ...] = ()
     below: str = ""
     cluster: str = ""
     look: Look = PLAIN

@@ -29,7 +29,10 @@ def sizes_of(family) -> Parallel:
     return Parallel(dp=4, pp=4, vp=family.chunks, microbatches=16, schedule=family.name)
 
 
-@pytest.mark.parametrize("family", [f for f in families() if f.name != "forward-only"], ids=lambda f: f.name)
+TRAINS = [f for f in families() if f.name not in ("forward-only", "decode")]
+
+
+@pytest.mark.parametrize("family", TRAINS, ids=lambda f: f.name)
 @pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
 def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
     """All microbatches through all stages, forward and backward; messages that a device waits for go on top."""

@@ -48,6 +48,8 @@ class Run(msgspec.Struct, frozen=True):
     unit: str = "t_F"
     makespan: float | None = None
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    steps: Annotated[int, msgspec.Meta(ge=1)] = 1
+    feeds_back: bool = False
     partly: list[Annotated[int, msgspec.Meta(ge=0)]] = []
     transfers: Transfers | None = None
 
@@ -92,7 +94,7 @@ def parse(text: str, source: str) -> Draft:
         messages=np.stack(messages, axis=1) if messages else None,
         n_slices=run.slices,
     )
-    return replace(draft, partly=tuple(run.partly))
+    return replace(draft, partly=tuple(run.partly), n_rounds=run.steps, feeds_back=run.feeds_back)
 
 
 def _table(ops: Ops, source: str) -> NDArray[np.int64]:

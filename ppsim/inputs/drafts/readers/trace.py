@@ -54,6 +54,8 @@ class Details(msgspec.Struct, frozen=True):
     unit: str | None = None
     microseconds_per_unit: object = UNKNOWN
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    steps: Annotated[int, msgspec.Meta(ge=1)] = 1
+    feeds_back: bool = False
     costs: Costs = Costs()
 
 
@@ -111,6 +113,8 @@ def parse(text: str, source: str) -> Draft:
         unit=shorten(trace.otherData.costs.unit if trace.otherData.unit is None else trace.otherData.unit),
         finish=finish,
         n_slices=trace.otherData.slices,
+        n_rounds=trace.otherData.steps,
+        feeds_back=trace.otherData.feeds_back,
         messages=np.array(messages) if messages else None,
     )
 

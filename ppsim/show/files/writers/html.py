@@ -24,7 +24,7 @@ from ppsim.core.ops import TIMED, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import BYTES, SHARES, activations, share_unit, steps
 from ppsim.engine.simple import columns
-from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.engine.simple.metrics import Metrics, Round, measure
 from ppsim.errors import InputError
 from ppsim.show.drawing import palette
 from ppsim.show.drawing.lanes import (
@@ -145,7 +145,9 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "columns": [
             {"key": column.key, "heading": column.heading, "places": sorted(column.places & PLACES)}
             for column in columns.COLUMNS
-            if column.places & PLACES and (document.bounds or column.key not in ("bound", "gap"))
+            if column.places & PLACES
+            and (document.bounds or column.key not in ("bound", "gap"))
+            and (any(document.rounds) or not column.of_round)
         ],
         "cap": _cap(document),
         "view": _view(document),
@@ -236,9 +238,11 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
+    around = document.rounds[number] if document.rounds else None
+    bound = document.bounds[number] if document.bounds else float("nan")
     return {
         "title": document.titles[number],
-        **_timeline(timeline, curves, document.bounds[number] if document.bounds else float("nan"), pack),
+        **_timeline(timeline, curves, bound, around, any(document.rounds), pack),
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
@@ -300,7 +304,8 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
     last = max((int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0)
     deep = every or any(timeline.schedule.placement.chunk.max() > 1 for timeline in document.timelines)
     step = 1 if deep else palette.LEVELS - 1  # the first and the last tint will do
-    several = every or any(timeline.schedule.has_lanes for timeline in document.timelines)
+    schedules = [timeline.schedule for timeline in document.timelines]
+    several = every or any(schedule.has_lanes or schedule.feeds_back for schedule in schedules)
     fills = list(LANE_FILL.values())[: None if several else COLLECTIVE + 1]
     return {
         "kinds": [
@@ -327,8 +332,10 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
     }
 
 
-def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: Pack) -> dict[str, Any]:
-    metrics, timeline = replace(measure(timeline), bound=bound), compute_row(timeline)
+def _timeline(
+    timeline: Timeline, curves: Sequence[Curve], bound: float, around: Round | None, rounds: bool, pack: Pack
+) -> dict[str, Any]:
+    metrics, timeline = replace(measure(timeline), bound=bound, round=around), compute_row(timeline)
     schedule = timeline.schedule
     return {
         "schedule": schedule.name,
@@ -338,22 +345,29 @@ def _timeline(timeline: Timeline, curves: Sequence[Curve], bound: float, pack: P
         "replicas": schedule.placement.n_replicas,
         "microbatches": schedule.n_microbatches,
         "work": columns.work_of(schedule),
-        **asdict(metrics),
-        "numbers": _numbers(metrics, schedule, timeline.unit),
+        **asdict(replace(metrics, round=None), dict_factory=_without_round),
+        "numbers": _numbers(metrics, schedule, timeline.unit, rounds),
         "offsets": schedule.offsets,
         "ops": {name: pack(getattr(timeline if name in ("start", "end", "bound") else schedule, name)) for name in OPS},
         "curves": [_curve(curve, pack) for curve in curves],
     }
 
 
-def _numbers(metrics: Metrics, schedule: Schedule, unit: str) -> dict[str, Any]:
-    """Every column's value as it is written, and what to say beside it."""
+def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
+    """Every column's value as it is written, with a note; those of ``rounds`` where some timeline goes round."""
     shape = columns.shape_of(schedule)
     return {
         column.key: {"text": column.text(column.value(metrics, shape), unit), "note": column.note_on(metrics, shape)}
+        if column.applies(metrics)
+        else {"text": "-", "note": "it does not go round"}
         for column in columns.COLUMNS
-        if column.places & PLACES
+        if column.places & PLACES and (rounds or not column.of_round)
     }
+
+
+def _without_round(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The numbers of a timeline as an object, those of a round left to the columns."""
+    return {name: value for name, value in pairs if name != "round"}
 
 
 def _messages(execution: Execution, pack: Pack) -> dict[str, Any]:

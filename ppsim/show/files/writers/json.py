@@ -15,7 +15,7 @@ from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Shape, columns_of, shape_of, size_object
-from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.engine.simple.metrics import Metrics, Round, measure
 from ppsim.show.drawing.lanes import find_producers
 from ppsim.show.files.document import Abilities, Document
 
@@ -27,7 +27,11 @@ ABILITIES = Abilities()
 
 
 def run_object(
-    timeline: Timeline, inputs: Mapping[str, Any], execution: Execution | None = None, bound: float = float("nan")
+    timeline: Timeline,
+    inputs: Mapping[str, Any],
+    execution: Execution | None = None,
+    bound: float = float("nan"),
+    around: Round | None = None,
 ) -> dict[str, Any]:
     """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
 
@@ -35,8 +39,9 @@ def run_object(
     start, end, and pair, the index of the partner op or -1; ``lanes`` names the streams where there are several. With
     an execution ``transfers`` holds columns too, one entry per message in the order of the sends: source and target
     device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
-    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``. On the stages of
-    ``partly`` R runs a part of the forward again.
+    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
+    ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``: each step needs the
+    results of the step before. On the stages of ``partly`` R runs a part of the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -45,10 +50,12 @@ def run_object(
         "inputs": dict(inputs),
         **size_object(schedule),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
+        **({"steps": schedule.n_rounds} if schedule.n_rounds > 1 else {}),
+        **({"feeds_back": True} if schedule.feeds_back else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
-        **_numbers(replace(measure(timeline), bound=bound), shape_of(schedule)),
+        **_numbers(replace(measure(timeline), bound=bound, round=around), shape_of(schedule)),
         "ops": {
             "device": schedule.device,
             "kind": letters[schedule.kind].tolist(),
@@ -65,7 +72,11 @@ def run_object(
 
 def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
     """All that is measured, and what the table of columns adds; without the bound where nobody worked it out."""
-    numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns_of("run")}}
+    columns = [column for column in columns_of("run") if column.applies(metrics)]
+    numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
+    del numbers["round"]
+    if metrics.round:
+        numbers |= {"rate_counts": metrics.round.counts, "period_cause": metrics.round.why}
     if math.isnan(metrics.bound):
         del numbers["bound"]
     return numbers
@@ -84,7 +95,7 @@ def _transfers(execution: Execution) -> dict[str, Any]:
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
-    parts = zip_longest(document.timelines, document.executions, document.bounds)
-    runs = [run_object(t, document.inputs, execution, bound or float("nan")) for t, execution, bound in parts]
+    parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
+    runs = [run_object(t, document.inputs, execution, bound or float("nan"), own) for t, execution, bound, own in parts]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
     out.write(dump_json(value, end=b"\n"))

@@ -80,6 +80,12 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 def _write(document: Document, out: IO[bytes]) -> None:
     slices = {timeline.schedule.n_slices for timeline in document.timelines}
     cut = {"slices": max(slices)} if len(slices) == 1 and max(slices) > 1 else {}
+    steps = {timeline.schedule.n_rounds for timeline in document.timelines}
+    loops = {timeline.schedule.feeds_back for timeline in document.timelines}
+    if len(steps) == 1 and max(steps) > 1:
+        cut["steps"] = max(steps)
+    if loops == {True}:
+        cut["feeds_back"] = True
     details = dump_json({**document.inputs, **_time_scale(document), **cut})
     out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"

@@ -1,0 +1,146 @@
+"""The period of a schedule that goes round: the time from one round to the next, without end.
+
+A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own round or of the round
+before: for the one before it on its lane, for its inputs, and for what is fed back. The period is the largest mean of a
+cycle of this graph (:mod:`ppsim.analysis.cycles`), so it needs no long run, and the cycle says what decides it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.analysis.critical_path import path_text
+from ppsim.analysis.cycles import Edges, Rates, find_rates
+from ppsim.base.numbers import format_number
+from ppsim.core.costs import Costs
+from ppsim.core.lanes import groups_of, lanes_of, list_waits
+from ppsim.core.ops import Kind, Stream
+from ppsim.core.rounds import rounds_of, take_rounds
+from ppsim.core.schedule import Schedule
+from ppsim.core.timeline import Timeline
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import InputError
+
+SAME = 1e-9  # relative difference of times that only rounding keeps apart
+UNROLLED = 4  # rounds that show one in the middle twice
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Period:
+    """How often a schedule goes round, and why not more often; times in the unit of the costs."""
+
+    time: float  # from one round to the next
+    bound: float  # a time that no order of the same ops beats
+    busy: Floats  # shape (devices,), what each device computes in a round
+    batches: Floats  # shape (microbatches,), one trip around of each, with its feedback; empty without one
+    cycle: tuple[str, ...]  # the cycle that decides, in pieces: ops on one device, or a trip along devices
+    why: str  # what decides, in words
+
+    @property
+    def bubble(self) -> float:
+        """The idle share of a round, without fill and drain."""
+        return 1 - float(self.busy.sum()) / (len(self.busy) * self.time) if self.time > 0 else 0.0
+
+
+class Around(NamedTuple):
+    """What surrounds the rounds of a run."""
+
+    fill: float  # from the first microbatch's start to its end on the last stage
+    drain: float  # from the start of the last pass through the pipeline to the end of the run
+
+
+def find_period(schedule: Schedule, costs: Costs) -> Period:
+    """Find the period of a schedule whose rounds follow each other without end.
+
+    Raises:
+        InputError: devices share a link to their host, where the time of a copy decides which is next.
+    """
+    if costs.host_link:
+        raise InputError("no period is known where devices share a link to their host", "leave out --host-link-shared")
+    unrolled, prices = take_rounds(schedule, costs, UNROLLED)
+    durations, latencies = prices.durations(unrolled), prices.latencies(unrolled)
+    edges, members, likely = _event_graph(unrolled, durations, latencies, simulate(unrolled, prices))
+    rates = find_rates(len(members), edges, likely)
+    busy = _busy(unrolled, durations)
+    batches = _trips(unrolled, durations, latencies)
+    bound = max(float(busy.max(initial=0.0)), float(batches.max(initial=0.0)))
+    cycle = tuple(path_text(unrolled, members[edges.target[rates.cycle]]))
+    return Period(rates.period, min(bound, rates.period), busy, batches, cycle, _why(rates, busy, batches, cycle))
+
+
+def find_around(timeline: Timeline) -> Around:
+    """Find what a run spends on filling the pipeline and on draining it.
+
+    The last pass starts on the first stage, and where there are backwards on the last one.
+    """
+    schedule = timeline.schedule
+    last = schedule.stage == schedule.n_stages - 1
+    first_end = float(timeline.end[last & (schedule.kind == Kind.F)].min(initial=np.inf))
+    begins = last & schedule.computes if not schedule.only_forwards else schedule.stage == 0
+    last_start = float(timeline.start[begins].max(initial=0.0))
+    return Around(first_end, timeline.makespan - last_start)
+
+
+def _event_graph(
+    schedule: Schedule, durations: Floats, latencies: Floats, timeline: Timeline
+) -> tuple[Edges, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the edges of a round in the middle, the op of each event there, and which edges bind in the timeline."""
+    waits, group, at = list_waits(schedule), groups_of(schedule), rounds_of(schedule)
+    home = np.where(schedule.stage < 0, schedule.n_stages + schedule.device, schedule.stage)
+    cell = schedule.kind * np.int64(schedule.n_stages + schedule.n_devices) + home
+    key = cell * schedule.round_microbatches + schedule.microbatch % np.int64(schedule.round_microbatches)
+    leads = group == np.arange(len(group))
+    event = np.empty(len(group), np.int64)
+    _, event[leads] = np.unique(key[leads], return_inverse=True)
+    event = event[group]
+    middle = schedule.n_rounds // 2
+    op, need = group[waits.op], group[waits.need]
+    kept = (at[waits.op] == middle) & (op != need)
+    arrives = np.where(waits.message, latencies[waits.op], 0.0)
+    edges = Edges(
+        source=event[need[kept]],
+        target=event[op[kept]],
+        time=(durations[waits.need] + arrives)[kept],
+        rounds=middle - at[need[kept]],
+    )
+    members = np.empty(int(event.max(initial=-1)) + 1, np.int64)
+    own = np.flatnonzero(leads & (at == middle))
+    members[event[own]] = own
+    return edges, members, (need == group[timeline.bound[op]])[kept]
+
+
+def _busy(schedule: Schedule, durations: Floats) -> Floats:
+    """What each device computes in one round, shape (devices,)."""
+    own = (lanes_of(schedule) % len(Stream) == Stream.COMPUTE) & schedule.leads & (rounds_of(schedule) == 0)
+    of_devices = np.split(durations[own], np.searchsorted(schedule.device[own], np.arange(1, schedule.n_devices)))
+    return np.array([math.fsum(each.tolist()) for each in of_devices])
+
+
+def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
+    """The time of one trip around of each microbatch, shape (microbatches of a round,); empty without feedback."""
+    if not schedule.feeds_back:
+        return np.empty(0)
+    second = np.flatnonzero(rounds_of(schedule) == 1)
+    own = schedule.microbatch[second] - schedule.round_microbatches
+    took = (durations + latencies)[second][np.argsort(own, kind="stable")]
+    return np.array([math.fsum(each) for each in took.reshape(schedule.round_microbatches, -1).tolist()])
+
+
+def _why(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) -> str:
+    """Say what decides the period."""
+    period = rates.period
+    device = int(busy.argmax()) if len(busy) else 0
+    if len(busy) and busy[device] >= period * (1 - SAME):
+        every = (busy >= period * (1 - SAME)).all()
+        return "every device is always busy" if every and len(busy) > 1 else f"device {device} is always busy"
+    if len(batches) and batches.max() >= period * (1 - SAME):
+        longest = int(batches.argmax())
+        alike = np.ptp(batches) <= SAME * period
+        return f"a batch travels around in {format_number(period)}" if alike else f"batch {longest} travels around"
+    return "a cycle through several devices: " + " > ".join(cycle)

@@ -1,0 +1,58 @@
+"""Schedules that go round: the same queues again and again, as a pipeline that serves runs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.costs import Costs
+from ppsim.core.ops import MICROBATCH_SHIFT
+from ppsim.core.schedule import Schedule
+from ppsim.errors import InputError
+
+MOST_OPS = 200_000_000  # of all rounds, more than an ordinary machine's memory holds
+
+
+def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
+    """Return the queues of one round ``rounds`` times in a row, on each device without a wait between them.
+
+    Raises:
+        InputError: the ops of so many rounds do not fit in memory.
+    """
+    if schedule.n_rounds != 1:
+        raise InputError(f"{schedule.name} goes round already", "repeat one round of it")
+    if len(schedule) * rounds > MOST_OPS:
+        what = f"{rounds} rounds of {len(schedule)} ops are over {MOST_OPS:,} ops, more than fits in memory"
+        raise InputError(what, "fewer --steps")
+    if rounds == 1:
+        return schedule
+    packed = schedule.packed()
+    later = (np.arange(rounds, dtype=np.int64) * schedule.n_microbatches << MICROBATCH_SHIFT)[:, None]
+    queues = [(packed[schedule.queue(device)] + later).ravel() for device in range(schedule.n_devices)]
+    made = Schedule.from_queues(
+        schedule.name,
+        schedule.placement,
+        schedule.n_microbatches * rounds,
+        queues,
+        schedule.n_slices,
+    )
+    return replace(made, partly=schedule.partly, n_rounds=rounds, feeds_back=schedule.feeds_back)
+
+
+def rounds_of(schedule: Schedule) -> NDArray[np.int64]:
+    """Return the round of each op, shape (ops,)."""
+    return schedule.microbatch // np.int64(schedule.round_microbatches)
+
+
+def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule, Costs]:
+    """Return a schedule with another number of rounds, each as its first round, and the costs of that schedule."""
+    first = np.flatnonzero(rounds_of(schedule) == 0)
+    one = schedule.take(first, n_microbatches=schedule.round_microbatches, n_rounds=1)
+    scale = None if costs.scale is None else np.tile(costs.scale[:, : one.n_microbatches], rounds)
+    each = None
+    if costs.each is not None:
+        own = [costs.each[first[one.queue(device)]] for device in range(one.n_devices)]
+        each = np.concatenate([np.tile(durations, rounds) for durations in own])
+    return repeat_rounds(one, rounds), replace(costs, scale=scale, each=each)
