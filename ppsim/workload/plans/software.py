@@ -184,12 +184,14 @@ class Version:
         release: its numbers, such as (26, 6); empty takes the newest.
         named: words that name the version otherwise.
         date: year and month of what states the run, as 2205, or empty.
+        assumed: whether a run names other software, none of the library, and this is taken in its place.
     """
 
     software: Software
     release: tuple[int, ...] = ()
     named: str = ""
     date: str = ""
+    assumed: bool = False
 
     @property
     def as_if(self) -> str:
@@ -282,7 +284,7 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
     text = framework.lower()
     found = [(len(s.below), len(word), s, word) for s in softwares().values() for word in s.words if word in text]
     if not found:
-        return Version(softwares()[USUAL], numbers(release), text, _date(source))
+        return Version(softwares()[USUAL], numbers(release), text, _date(source), bool(text.strip()))
     *_, software, word = max(found, key=lambda one: one[:2])
     after = text.partition(word)[2]
     return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))
