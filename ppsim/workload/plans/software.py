@@ -54,6 +54,8 @@ class Techniques:
     zero: int | None = None
     rank_order: str | None = None
     weight_forwards: int | None = None
+    exchange_ms: float | None = None
+    split_ms: float | None = None
 
 
 NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "moment_precision": "moment_bytes"}

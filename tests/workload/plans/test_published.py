@@ -502,7 +502,9 @@ def test_the_best_plans_of_schedules_are_in_the_order_that_a_grid_search_measure
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["given", "runs", "zero-bubble", "vocabulary", "best-of-each", "gpu", "gpu-runs"])
+@pytest.mark.parametrize(
+    "name", ["given", "runs", "zero-bubble", "gains", "vocabulary", "best-of-each", "gpu", "gpu-runs"]
+)
 def test_tables_of_measurements_are_what_their_command_writes(name):
     assert parts_of(name)[1].splitlines() == BLOCKS[name]()
 
