@@ -28,7 +28,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, chosen, named, places, plan_page_of
-from ppsim.questions.plan_measured import NEAR, Told, correct_plans
+from ppsim.questions.plan_measured import NEAR, Told, correct_plans, sureness
 from ppsim.questions.plan_space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
@@ -466,6 +466,8 @@ class Plans(Answer[PlanRequest]):
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         yield self._best()
+        if line := sureness(self.found.rows):
+            yield Line(line, 4)
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.base.numbers import format_change
+from ppsim.base.numbers import format_change, format_share
 from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
@@ -20,8 +20,12 @@ ROUNDING = 1e-9
 # plans that are closer to the best tie with it.
 CLOSE = 0.02, 0.05
 NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1  # the same share of a step, below which all plans are simulated
+# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms: published runs that
+# differ in schedule alone, and those of one job that differ in layout (gallery/measurements.md).
+SCHEDULES_DIFFER, LAYOUTS_DIFFER = 0.03, 0.14
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
+LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")  # beside the schedule
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> T
     for row in found.rows:
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
         row["tied"] = row["key"] in choice.tied
+        row["slower_low"], row["slower_high"] = slower_range(row, best)
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
@@ -95,6 +100,29 @@ def choose(rows: list[Row], layers: int) -> Choice:
     best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
     tied = frozenset(row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1])
     return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+
+
+def slower_range(row: Row, best: Row) -> tuple[float, float]:
+    """Return by what share a plan is slower than the best, at least and at most, in four cases of five."""
+    if row["key"] == best["key"]:
+        return 0.0, 0.0
+    apart = math.log(row["step_s"] / best["step_s"])
+    same = all(row[name] == best[name] for name in LAYOUT)
+    far = SCHEDULES_DIFFER if same else LAYOUTS_DIFFER
+    return math.expm1(apart - far), math.expm1(apart + far)
+
+
+def sureness(rows: Sequence[Row]) -> str:
+    """Say how many of the other plans the first one surely beats, and from which difference on; empty for one plan."""
+    others = rows[1:]
+    if not others:
+        return ""
+    beaten = sum(row["slower_low"] > 0 for row in others)
+    schedules, layouts = (format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER))
+    return (
+        f"in four cases of five it beats {beaten} of the other {counted(len(others), 'plan')}: "
+        f"those of its layout that are {schedules} slower or more, others from {layouts} on"
+    )
 
 
 def setting_of_row(task: Task, version: Version, row: Row) -> Setting:

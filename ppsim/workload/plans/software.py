@@ -198,8 +198,9 @@ class Version:
     @property
     def as_if(self) -> str:
         """What is taken in place of a release that no rule tells apart, in words; empty where one does."""
+        rules = [rule for software in self.software.below for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
-        if not self.release or self.release <= numbers(newest):
+        if not self.release or self.release <= numbers(newest) or any(self.named in rule.named for rule in rules):
             return ""
         name, given = self.software.name, ".".join(map(str, self.release))
         known = f"{newest}, the newest release that the library knows" if newest else "any: no rule tells them apart"

@@ -597,6 +597,25 @@ def test_a_plan_without_a_pipeline_draws_none():
     assert f"run it: {found.to_json()['run']}" in str(found)
 
 
+def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
+    """Of its layout from 3 % on, of another from 14 % on; both ends of each range are around the printed steps."""
+    monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
+    sizes = {"gpus": 32, "gbs": 128, "mbs": [1], "cp": [1], "tp": [2, 8], "pp": [4], "top": 12}
+    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "gpipe", "interleaved"], any_schedule=True)
+    best, *others = found.plans
+    assert (best["slower_low"], best["slower_high"]) == (0, 0)
+    alone = [plan for plan in others if (plan["tp"], plan["recompute"]) == (best["tp"], best["recompute"])]
+    assert 0 < len(alone) < len(others)
+    for plan in others:
+        slower = plan["step_s"] / best["step_s"]
+        ratio = (1 + plan["slower_high"]) / slower
+        assert (1 + plan["slower_low"]) * ratio == pytest.approx(slower)
+        same = plan in alone and plan["zero"] == best["zero"]
+        assert math.log(ratio) == pytest.approx(0.03 if same else 0.14)
+    beaten = sum(plan["slower_low"] > 0 for plan in others)
+    assert f"in four cases of five it beats {beaten} of the other {len(others)} plans" in " ".join(str(found).split())
+
+
 def test_runs_of_the_users_own_correct_all_plans_by_one_factor(tmp_path, monkeypatch):
     """They disagree by layout, and plans still rank as they are modelled."""
     monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
