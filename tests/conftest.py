@@ -153,6 +153,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     in_fast_test = item.get_closest_marker("slow") is None
     environment, path = dict(os.environ), sys.path.copy()
     shown = dict(vars(notes.shown))
+    registry.families()  # all files are imported, so that the tables hold them
     tables = registry._families, registry._spellings
     registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     try:

@@ -27,7 +27,7 @@ from ppsim.questions.given import Given
 from ppsim.questions.groups import FaceOptions, OutputOptions
 from ppsim.questions.options import Request, common, flag, group, option
 from ppsim.questions.plan_explorer import cap_of, caps, chosen, named, places, plan_page_of
-from ppsim.questions.plan_measured import Told, correct_plans, near_the_fastest
+from ppsim.questions.plan_measured import NEAR, Told, correct_plans, sureness
 from ppsim.questions.plan_space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.questions.software import SoftwareOptions, parallel_with
 from ppsim.questions.tasks import TaskOptions, open_tasks
@@ -209,14 +209,14 @@ def _plan(request: PlanRequest) -> Plans:
     task = make_task(request)
     own = own_of((request.model or "", task.model), (request.cluster or "", task.machine))
     runs = _runs(request.anchor, own)
-    task = replace(task, near=near_the_fastest(runs), launch=_launcher(request, task))
+    task = replace(task, near=NEAR, launch=_launcher(request, task))
     found = _search(task, request)
     if not found.rows and task.launch:  # what is asked for has no launch flags, but may fit
         task = replace(task, launch="")
         found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
-    told = correct_plans(task, request.runs.version.software.name, found, runs)
+    told = correct_plans(task, request.runs.version, found, runs)
     return Plans(request, task, found, told, runs, inputs_of(Given.of(request)))
 
 
@@ -428,7 +428,7 @@ class Plans(Answer[PlanRequest]):
             **({"profile": {"file": m.name, "taken": m.taken, "left": m.left}} if (m := task.machine.measured) else {}),
             "unseen": list(self.told.unseen),
             "anchors": list(self.told.anchors),
-            "correction": dict(self.told.terms),
+            "correction": {"step": self.told.factor},
             "complete": found.complete,
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
@@ -458,6 +458,8 @@ class Plans(Answer[PlanRequest]):
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         yield self._best()
+        if line := sureness(self.found.rows):
+            yield Line(line, 4)
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)

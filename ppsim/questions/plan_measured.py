@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.base.numbers import format_share
+from ppsim.base.numbers import format_change, format_share
+from ppsim.questions.words import counted
 
 if TYPE_CHECKING:
-    from ppsim.workload.plans.nearby import Nearby, Setting
+    from ppsim.workload.plans.nearby import Measured, Nearby, Setting
+    from ppsim.workload.plans.software import Version
     from ppsim.workload.plans.task import Found, Row, Task
 
 ROUNDING = 1e-9
-CLOSE = 0.02, 0.05  # logarithms of the ratio of times below which plans always tie, and beyond which they never do
+# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the best, being simpler;
+# plans that are closer to the best tie with it.
+CLOSE = 0.02, 0.05
+NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1  # the same share of a step, below which all plans are simulated
+# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms: published runs that
+# differ in schedule alone, and those of one job that differ in layout (gallery/measurements.md).
+SCHEDULES_DIFFER, LAYOUTS_DIFFER = 0.03, 0.14
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
+LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")  # beside the schedule
 
 
 @dataclass(frozen=True)
@@ -26,43 +34,34 @@ class Told:
 
     unseen: tuple[str, ...] = ()  # what no run was seen of: the GPU, the software, the kind of model
     anchors: tuple[str, ...] = ()  # names of the user's runs
-    # factors by which the user's runs correct parts of the best plan's step
-    terms: Mapping[str, float] = field(default_factory=dict)
+    factor: float = 1.0  # by which all plans' steps are multiplied
     lines: tuple[str, ...] = ()  # all of it in words
     ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
 
 
-def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told:
+def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Told:
     """Correct the steps of all plans by measured runs, choose the best of them, and give each a range.
 
-    Published runs give one factor for all plans of a search, so plans rank as they are modelled: a factor
-    of each plan's own ranked pairs of layouts worse than none. Several runs of the user's own give each plan
-    a factor between theirs.
+    One factor, the fastest plan's, for all: plans rank as they are modelled. A factor of each plan's
+    own ranked pairs of layouts worse than none.
     """
-    import numpy as np
-
     from ppsim.workload.model.model import COMPRESSED
     from ppsim.workload.plans.nearby import unseen
     from ppsim.workload.plans.search import best_of, order_of
 
-    fastest = min(found.simulated, key=order_of)
-    known = {row["key"]: setting_of_row(task, software, row) for row in found.simulated}
-    middle = runs.at(known[fastest["key"]]).factor
-    low, high = anchored_factors(runs) or (middle, middle)
-    factors = np.clip(runs.factors([known[row["key"]] for row in found.simulated]), low, high).tolist()
-    found.simulated = [_scaled(row, factor) for row, factor in zip(found.simulated, factors, strict=True)]
-    choice = choose(found.simulated, known, runs, task.model.layers)
+    first = setting_of_row(task, version, min(found.simulated, key=order_of))
+    correction = runs.at(first)
+    found.simulated = [_scaled(row, correction.factor) for row in found.simulated]
+    choice = choose(found.simulated, task.model.layers)
     best = choice.best
     listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]
     found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
-    settings = [known[row["key"]] for row in found.rows]
-    corrections, _ = runs.together(settings)
-    for row, correction in zip(found.rows, corrections, strict=True):
+    for row in found.rows:
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
         row["tied"] = row["key"] in choice.tied
-    first = settings[0]
+        row["slower_low"], row["slower_high"] = slower_range(row, best)
     profiled = task.machine.measured is not None
-    lacking = () if profiled else tuple(unseen(runs, first, bool(task.model.experts)))
+    lacking = () if profiled else tuple(unseen(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
         lacking += ("compressed attention: it is priced as dense kernels of as many keys, likely too fast",)
     if task.machine.kinds:
@@ -70,22 +69,7 @@ def correct_plans(task: Task, software: str, found: Found, runs: Nearby) -> Told
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
     lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
     lines += [*describe_anchors(runs)]
-    terms = runs.terms(first) if runs.anchors else {}
-    return Told(lacking, tuple(run.name for run in runs.anchors), terms, tuple(lines), choice.ahead)
-
-
-def anchored_factors(runs: Nearby) -> tuple[float, float] | None:
-    """Return the least and the largest factor by which several runs of the user's own correct steps."""
-    if len(runs.anchors) < 2:
-        return None
-    factors = [runs.at(run.setting).factor for run in runs.anchors]
-    return min(factors), max(factors)
-
-
-def near_the_fastest(runs: Nearby) -> float:
-    """Return how much slower than the fastest a plan may be modelled and still tie with it, as a share."""
-    low, high = anchored_factors(runs) or (1.0, 1.0)
-    return math.exp(CLOSE[1]) * high / low * (1 + ROUNDING) - 1
+    return Told(lacking, tuple(run.name for run in runs.anchors), correction.factor, tuple(lines), choice.ahead)
 
 
 @dataclass(frozen=True)
@@ -103,38 +87,51 @@ class Choice:
     ahead: float
 
 
-def choose(rows: list[Row], known: Mapping[str, Setting], runs: Nearby, layers: int) -> Choice:
-    """Choose the simplest of the plans that always tie with the fastest, of as simple ones the fastest.
+def choose(rows: list[Row], layers: int) -> Choice:
+    """Choose the simplest of the plans within 2 % of the fastest, of as simple ones the fastest.
 
-    So simplicity costs 2 % of a step at most. Two plans tie where their times differ less than the errors of
-    the two may, within ``CLOSE``; none ties that is further from the fastest.
+    Plans within 5 % of it tie with it: so far errors of two plans differ.
     """
-    import numpy as np
-
     from ppsim.workload.plans.search import order_of
 
     fastest = min(row["step_s"] for row in rows)
-    near = sorted((row for row in rows if math.log(row["step_s"] / fastest) <= CLOSE[1]), key=order_of)
-    always = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
-    best = min(always, key=lambda row: (_parts(row, layers), order_of(row)))
-    differ = runs.differing([known[row["key"]] for row in near], [known[best["key"]]])[:, 0]
-    steps = np.log([row["step_s"] for row in near])
-    ties = np.abs(steps - math.log(best["step_s"])) <= np.clip(differ, *CLOSE)
-    tied = frozenset(row["key"] for row, tie in zip(near, ties.tolist(), strict=True) if tie)
+    near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
+    simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
+    best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
+    tied = frozenset(row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1])
     return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
 
 
-def setting_of_row(task: Task, software: str, row: Row) -> Setting:
-    """Return the setting of a plan, as measured runs near it are found."""
+def slower_range(row: Row, best: Row) -> tuple[float, float]:
+    """Return by what share a plan is slower than the best, at least and at most, in four cases of five."""
+    if row["key"] == best["key"]:
+        return 0.0, 0.0
+    apart = math.log(row["step_s"] / best["step_s"])
+    same = all(row[name] == best[name] for name in LAYOUT)
+    far = SCHEDULES_DIFFER if same else LAYOUTS_DIFFER
+    return math.expm1(apart - far), math.expm1(apart + far)
+
+
+def sureness(rows: Sequence[Row]) -> str:
+    """Say how many of the other plans the first one surely beats, and from which difference on; empty for one plan."""
+    others = rows[1:]
+    if not others:
+        return ""
+    beaten = sum(row["slower_low"] > 0 for row in others)
+    schedules, layouts = (format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER))
+    return (
+        f"in four cases of five it beats {beaten} of the other {counted(len(others), 'plan')}: "
+        f"those of its layout that are {schedules} slower or more, others from {layouts} on"
+    )
+
+
+def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
+    """Return the setting of a plan, by which measured runs of it are found."""
     from ppsim.workload.plans.nearby import setting_of
     from ppsim.workload.plans.space import read_key
 
-    terms = row["terms"]
-    work = terms["compute"] + terms["recompute"] + terms["communication"]
-    end = terms["gradients"] + terms["optimizer"]
-    waits = (row["step_s"] - end) * terms["communication"] / work
     parallel = read_key(row["key"]).parallel(task.axes.base)
-    return setting_of(task.model, task.machine.gpu, parallel, software, (row["step_s"] - end - waits, waits, end))
+    return setting_of(task.model, task.machine.gpu, parallel, version.software.name, version.release)
 
 
 def _scaled(row: Row, factor: float) -> Row:
@@ -162,17 +159,14 @@ def _parts(row: Row, layers: int) -> tuple[int, int]:
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Say what the user's runs corrected: each term where there are several, one factor where there is one."""
-    groups = Counter((run.setting.software, run.setting.gpu) for run in runs.anchors)
-    for (software, gpu), count in groups.items():
-        here = [run for run in runs.anchors if (run.setting.software, run.setting.gpu) == (software, gpu)]
-        moved = {run.name: runs.at(run.setting).factor for run in here}
-        name, factor = max(moved.items(), key=lambda item: abs(item[1] - 1))
-        line = f"{count} anchor{'s' if count > 1 else ''} of {software} on {gpu}: "
-        if count > 1:
-            terms = runs.terms(here[0].setting)
-            line += ", ".join(f"{term} x {value:.3g}" for term, value in terms.items())
-            line += f"; most moved: {name} by {format_share(factor - 1)}"
-        else:
-            line += f"step x {factor:.3g}"
+    """Say by what factor the user's runs of each software and GPU correct others, and how far they disagree."""
+    groups: dict[tuple[str, str], list[Measured]] = {}
+    for run in runs.anchors:
+        groups.setdefault((run.setting.software, run.setting.gpu), []).append(run)
+    for (software, gpu), here in groups.items():
+        stranger = replace(here[0].setting, job="")
+        line = f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x {runs.at(stranger).factor:.3g}"
+        if len(here) > 1:
+            low, high = (format_change(math.exp(end(run.error for run in here)) - 1) for end in (min, max))
+            line += f"; their steps are {low} to {high} off the predicted ones"
         yield line + "\n"

@@ -13,6 +13,7 @@ than MOST cases counts as MOST.
 import argparse
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -105,6 +106,32 @@ class Case:
     def model(self) -> str:
         """Its model, however many layers of it."""
         return self.setup.model.name
+
+    @property
+    def source(self) -> str:
+        """Who published it."""
+        return source_of(self.rows[0])
+
+    @property
+    def twins(self) -> str:
+        """The job that it is a run of: model, however many layers of it, GPU and family of layouts."""
+        return f"{self.model}, {self.setup.model.hidden} wide, on {self.gpu}, {self.layout}"
+
+    @property
+    def on_one_node(self) -> bool:
+        """Whether its GPUs are the GPUs of one node."""
+        return self.setup.parallel.gpus <= self.setup.machine.per_node
+
+
+def source_of(row: Row) -> str:
+    """Return who published a row: its group, an arXiv paper, a repository, or the first words of its source."""
+    text = str(row.get("source") or "")
+    if group := str(row.get("group") or ""):
+        return group.split()[0]
+    if paper := re.search(r"arxiv\D{0,3}(\d{4}\.\d{4,5})", text.lower()):
+        return f"arXiv {paper[1]}"
+    repository = re.match(r"(?:https?://)?(?:github\.com/)?([\w.-]+/[\w.-]+)", text)
+    return repository[1] if repository else text[:30]
 
 
 def read_cases(rows: Iterable[Row]) -> list[Case]:
@@ -305,12 +332,10 @@ def write_seen(cases: Sequence[Case]) -> None:
     columns: dict[str, list[Any]] = {f.name: [] for f in fields(Columns)}
     for run in anchors_of(row for case in cases for row in case.rows):
         columns["names"].append(run.name)
-        for name in ("software", "gpu", "family"):
+        for name in ("software", "release", "gpu", "family", "experts", "job"):
             columns[name].append(getattr(run.setting, name))
         columns["seconds"].append(float(f"{run.seconds:.6g}"))
         columns["error"].append(round(run.error, 4))
-        columns["numbers"] += run.setting.numbers
-        columns["shares"] += run.setting.shares
     lines = [f"{name} = {json.dumps(values)}" for name, values in columns.items()]
     (LIBRARY / "seen.toml").write_text("\n".join([BY, f'schema = "{SEEN}"', *lines, ""]))
 

@@ -1,14 +1,14 @@
-"""How far predictions are from runs that the fit has not seen: each software, GPU, model and layout left out in turn.
+"""How far predictions are from runs that the fit has not seen: jobs, sources, software, GPUs ... left out in turn.
 
-python -m tests.benchmarks.left_out TABLE... [--by software] [--rows] [--pairs]
+python -m tests.benchmarks.left_out TABLE... [--by source] [--rows] [--pairs]
 
-All numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the same slopes, its
-settings are predicted with that, and corrected by the runs of the others alone. ``any anchor`` adds one run of the same
-software and GPU, the mean over all that it may be; ``nearest`` the one that is most alike. *In range*: within as many
-standard deviations as hold four in five of the cases of the other names. *Ranked*: of two settings of
-a job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one
-is than the fastest. Of software with hundreds of settings on one node every eighth counts; of random halves, each
-predicted from the other, all are predicted and ranked.
+A job is one model on one GPU with one family of layouts. Its runs are never divided between those fitted and those
+predicted, as runs that differ in batch or in degrees say much of each other. All numbers are fitted to all settings
+once; a fold is then fitted anew without its settings, from the same slopes, its settings are predicted with that, and
+corrected by the runs of the others alone, as ``plan`` does. *Anchored*: by one run of the same source, software and
+GPU, the mean over all that it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a
+job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one is than
+the fastest. Of hundreds of settings of one software on one node the first of each model counts.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.nearby import Measured, Nearby, alike
+from ppsim.workload.plans.nearby import Measured, Nearby
 from ppsim.workload.plans.published import anchors_of
 from tests.benchmarks.fit_efficiency import (
     USUAL,
@@ -40,22 +40,22 @@ from tests.benchmarks.fit_efficiency import (
 )
 
 FOLDS: dict[str, Callable[[Case], str]] = {
+    "source": lambda case: case.source,
     "software": lambda case: case.software,
     "GPU": lambda case: case.gpu,
     "model": lambda case: case.model,
     "layout": lambda case: case.layout,
 }
+DRAWS = 5
 
 
 @dataclass(frozen=True)
 class Left:
-    """Settings left out: log(predicted / measured) as modelled, corrected, with anchors; spread and half a range."""
+    """Settings left out: log(predicted / measured) as modelled, corrected, with an anchor; half a range."""
 
     modelled: Floats
     corrected: Floats
-    any: Floats
-    nearest: Floats
-    spread: Floats
+    anchored: Floats
     half: Floats
 
 
@@ -78,75 +78,46 @@ def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], n
     left = Left(*(np.zeros(count) for _ in fields(Left)))
     for name in dict.fromkeys(names):
         out = called == name
-        kept = predict(left, cases, linear, runs, out)
-        for kind in {(cases[i].software, cases[i].gpu) for i in np.flatnonzero(out).tolist()}:
-            here = [i for i in np.flatnonzero(out).tolist() if (cases[i].software, cases[i].gpu) == kind]
-            left.any[here], left.nearest[here] = anchored(kept, [runs[i] for i in here], left.modelled[here])
-            if len(here) == 1:
-                left.any[here] = left.nearest[here] = left.corrected[here]
-    return replace(left, half=halves(left.corrected, left.spread, called))
+        found = leave_one_out(cases, linear, out)
+        left.modelled[out] = found[out]
+        here = [replace(run, error=-error) for run, error in zip(runs, found.tolist(), strict=True)]
+        others = tuple(run for run, gone in zip(here, out.tolist(), strict=True) if not gone)
+        correct(left, cases, here, np.flatnonzero(out).tolist(), others)
+    return left
 
 
-def predict(
-    left: Left, cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], out: NDArray[np.bool_]
-) -> tuple[Measured, ...]:
-    """Write to ``left`` the errors of the cases that ``out`` marks, from the others alone; return the others."""
-    found = leave_one_out(cases, linear, out)
-    left.modelled[out] = found[out]
-    kept = tuple(replace(runs[i], error=-found[i]) for i in np.flatnonzero(~out).tolist())
-    others = Nearby(kept)
-    for number in np.flatnonzero(out).tolist():
-        correction = others.at(runs[number].setting)
-        left.spread[number] = correction.spread
+def correct(
+    left: Left, cases: Sequence[Case], runs: Sequence[Measured], numbers: Sequence[int], others: tuple[Measured, ...]
+) -> None:
+    """Write to ``left`` what other runs correct of the cases of some numbers, and what one anchor more does."""
+    known = Nearby(others)
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for number in numbers:
+        case = cases[number]
+        groups.setdefault((case.source, case.software, case.gpu), []).append(number)
+        correction = known.at(runs[number].setting)
+        left.half[number] = correction.half
         left.corrected[number] = left.modelled[number] + math.log(correction.factor)
-    return kept
+        left.anchored[number] = left.corrected[number]
+    for group in groups.values():
+        after = {number: [] for number in group}  # type: dict[int, list[float]]
+        for anchor in group:
+            with_anchor = Nearby(others, (runs[anchor],))
+            for number in group:
+                if number != anchor:
+                    moved = math.log(with_anchor.at(runs[number].setting).factor)
+                    after[number].append(abs(math.exp(left.modelled[number] + moved) - 1))
+        for number, sizes in after.items():
+            if sizes:
+                left.anchored[number] = math.log1p(mean(sizes))
 
 
 def leave_half_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], seed: int) -> Left:
-    """Predict each random half of the cases from the other."""
-    left = Left(*(np.zeros(len(cases)) for _ in fields(Left)))
-    half = np.random.default_rng(seed).permutation(len(cases)) % 2 == 0
-    for out in (half, ~half):
-        predict(left, cases, linear, runs, out)
-    return replace(left, any=left.corrected, nearest=left.corrected)
-
-
-def halves(errors: Floats, spread: Floats, names: NDArray[Any]) -> Floats:
-    """Return the half-widths within which four in five of the cases of all other names lie, in logarithms."""
-    sizes = np.abs(errors) / spread
-    several = {name: np.quantile(sizes[names != name], 0.8) for name in dict.fromkeys(names.tolist())}
-    return spread * np.array([several[name] for name in names.tolist()])
-
-
-def anchored(kept: Sequence[Measured], runs: Sequence[Measured], errors: Floats) -> tuple[Floats, Floats]:
-    """Correct runs by each one of the others: the mean size of what is left, and what the nearest leaves."""
-    settings, sizes, count = [run.setting for run in runs], np.zeros(len(runs)), len(runs)
-    near, nearest = alike(settings, settings), errors.copy()
-    near /= np.sqrt(np.outer(near.diagonal(), near.diagonal()))
-    np.fill_diagonal(near, -1.0)
-    for number, run in enumerate(runs if count > 1 else ()):
-        anchor = replace(run, error=-errors[number])
-        factors = Nearby(family_of(kept, anchor), (anchor,)).together(settings)[0]
-        after = errors + np.log([each.factor for each in factors])
-        sizes += np.where(np.arange(count) == number, 0.0, np.abs(np.exp(after) - 1)) / (count - 1)
-        chosen = near.argmax(axis=1) == number
-        nearest[chosen] = after[chosen]
-    return np.log1p(sizes), nearest
-
-
-def leave_runs_out(linear: Linear, runs: Sequence[Measured]) -> Left:
-    """Predict each case with the numbers of all, corrected by the other runs; ranges by those of other software."""
-    whole = Nearby(tuple(runs))
-    found = [whole.at(run.setting, run.seconds) for run in runs]
-    corrected = linear.errors + np.log([each.factor for each in found])
-    spread, software = np.array([each.spread for each in found]), np.array([run.setting.software for run in runs])
-    return Left(linear.errors, corrected, corrected, corrected, spread, halves(corrected, spread, software))
-
-
-def family_of(runs: Sequence[Measured], run: Measured, most: int = 150) -> tuple[Measured, ...]:
-    """Keep some runs of the family of another's GPU."""
-    found = [each for each in runs if each.setting.family == run.setting.family]
-    return tuple(found[:: max(1, len(found) // most)])
+    """Predict each random half of the jobs from the other half."""
+    jobs = sorted({case.twins for case in cases})
+    order = np.random.default_rng(seed).permutation(len(jobs)).tolist()
+    half = {job: str(place % 2) for job, place in zip(jobs, order, strict=True)}
+    return leave_out(cases, linear, runs, [half[case.twins] for case in cases])
 
 
 def cells(errors: Floats) -> str:
@@ -205,30 +176,29 @@ def line(name: str, left: Left, right: float, regret: float) -> str:
     """Write a line of the table, with the share of pairs ranked right and the mean regret."""
     inside = np.abs(left.corrected) <= left.half
     wide = np.median(np.exp(left.half) - 1)
-    each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.any, left.nearest))
+    each = " | ".join(cells(column) for column in (left.modelled, left.corrected, left.anchored))
     shares = " | ".join(f"{share * 100:.0f} %" for share in (inside.mean(), wide, right))
-    return f"| {name} | {len(left.spread)} | {each} | {shares} | {regret * 100:.1f} % |"
+    return f"| {name} | {len(left.half)} | {each} | {shares} | {regret * 100:.1f} % |"
 
 
 def kind_of(case: Case) -> str:
     """Say which kind of run a case is."""
     if case.software == "megatron-deepspeed":
-        return f"vTrain, {'one node' if on_one_node(case) else 'several nodes'}"
+        return f"vTrain, {'one node' if case.on_one_node else 'several nodes'}"
     p = case.setup.parallel
     dense = "dense with a pipeline" if p.pp > 1 else "dense without"
     return "mixtures of experts" if case.setup.model.experts else "FSDP" if p.zero == 3 else dense
 
 
-def on_one_node(case: Case) -> bool:
-    """Return whether a case's GPUs are those of one node."""
-    return case.setup.parallel.gpus <= case.setup.machine.per_node
-
-
 def thinned(cases: Sequence[Case], many: int = 500) -> list[int]:
-    """Number the settings that are kept: of software with hundreds of them on one node every eighth there."""
-    counts = Counter(case.software for case in cases if on_one_node(case))
-    dense = [i for i, case in enumerate(cases) if on_one_node(case) and counts[case.software] > many]
-    return sorted({*range(len(cases))} - {number for place, number in enumerate(dense) if place % 8})
+    """Number the settings that count: of software with hundreds of them on one node the first of each model there."""
+    counts = Counter(case.software for case in cases if case.on_one_node)
+    kept: dict[Any, int] = {}
+    for number, case in enumerate(cases):
+        model = case.setup.model
+        dense = case.on_one_node and counts[case.software] > many
+        kept.setdefault((case.software, model.hidden, model.layers) if dense else number, number)
+    return sorted(kept.values())
 
 
 def rows_of(left: Left, rows: Sequence[int]) -> Left:
@@ -236,27 +206,23 @@ def rows_of(left: Left, rows: Sequence[int]) -> Left:
     return Left(*(column[rows] for column in vars(left).values()))
 
 
-def tables(every: Sequence[Case], linear: Linear, draws: int = 5) -> list[str]:
+def tables(every: Sequence[Case], linear: Linear) -> list[str]:
     """Write the table of all folds, and one of kinds of runs: mean size of what is left after correction."""
     keep, all_runs = thinned(every), runs_of(every)
-    drawn = [leave_half_out(every, linear, all_runs, seed) for seed in range(draws)]
-    many, *ranked = np.mean([ranking(every, left.corrected) for left in drawn], axis=0).tolist()
     cases, runs = [every[i] for i in keep], [all_runs[i] for i in keep]
     linear = replace(linear, errors=linear.errors[keep], slopes=linear.slopes[keep])
-    lines = ["| left out | settings | as modelled: mean / median | corrected | any anchor | nearest | in range |"]
+    lines = ["| left out | settings | as modelled: mean / median | corrected | with one anchor | in range |"]
     lines[0] += " half-width | ranked | regret |"
-    lines.append(f"|{'---|' * 10}")
-    folds = {}
+    lines.append(f"|{'---|' * 9}")
+    drawn = [leave_half_out(cases, linear, runs, seed) for seed in range(DRAWS)]
+    ranked = np.mean([ranking(cases, left.corrected)[1:] for left in drawn], axis=0).tolist()
+    folds = {"job": Left(*map(np.concatenate, zip(*(vars(left).values() for left in drawn), strict=True)))}
+    jobs = len({case.twins for case in cases})
+    lines.append(line(f"each random half of {jobs} jobs ({DRAWS} draws)", folds["job"], *ranked))
     for name, group in FOLDS.items():
         names = [group(case) for case in cases]
         folds[name] = leave_out(cases, linear, runs, names)
         lines.append(line(f"each {name} ({len(set(names))})", folds[name], *ranking(cases, folds[name].corrected)[1:]))
-    half = Left(*map(np.concatenate, zip(*(vars(rows_of(left, keep)).values() for left in drawn), strict=True)))
-    software = np.array([case.software for case in cases] * draws)
-    folds["half"] = replace(half, half=halves(half.corrected, half.spread, software))
-    lines.append(line(f"each random half ({draws} draws)", folds["half"], *ranked))
-    folds["run"] = leave_runs_out(linear, runs)
-    lines.append(line("each run, of the corrections alone", folds["run"], *ranking(cases, folds["run"].corrected)[1:]))
     heads = " | ".join(folds)
     lines += [
         "",
@@ -268,24 +234,12 @@ def tables(every: Sequence[Case], linear: Linear, draws: int = 5) -> list[str]:
     kinds = np.array([kind_of(case) for case in cases])
     for kind in sorted(set(kinds)):
         here = kinds == kind
-        each = " | ".join(cells(left.corrected[np.resize(here, len(left.spread))]) for left in folds.values())
-        lines.append(f"| {kind} | {(kinds == kind).sum()} | {each} |")
-    several = np.quantile(np.concatenate([np.abs(f.corrected) / f.spread for f in folds.values()]), 0.8)
-    names = [case.software for case in cases]
-    parts = [f"{name} {cells(folds['software'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
-    pairs = (
-        f"{ranking(cases, linear.errors)[0]} pairs are ranked, of halves {many:.0f}; "
-        f"four in five of all lie within {several:.2f} spreads."
-    )
-    left = cells(within_groups(cases, folds["software"].modelled))
-    pairs += f" With the mean error of each left-out software on each GPU known, {left} would be left of them."
-    return [*lines, "", f"By software left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
-
-
-def within_groups(cases: Sequence[Case], errors: Floats) -> Floats:
-    """Return the errors less the mean of their software and GPU: what the best factor for each would leave."""
-    kinds = np.array([f"{case.software} {case.gpu}" for case in cases])
-    return errors - np.array([errors[kinds == kind].mean() for kind in kinds])
+        each = " | ".join(cells(left.corrected[np.resize(here, len(left.half))]) for left in folds.values())
+        lines.append(f"| {kind} | {here.sum()} | {each} |")
+    names = [case.source for case in cases]
+    parts = [f"{name} {cells(folds['source'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
+    pairs = f"{ranking(cases, linear.errors)[0]} pairs are ranked."
+    return [*lines, "", f"By source left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
 
 
 def repeats(cases: Sequence[Case]) -> str:

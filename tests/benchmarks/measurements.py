@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -35,6 +35,7 @@ NAMES = {
     "vtrain_a100": "vTrain's runs on one to 64 nodes of A100",
     "measured_runs": "Megatron-Bridge, NeMo, Megatron-LM, Primus and Llama-3 reports, H100 to GB300 and MI355X",
     "measured_runs_3": "LLM Foundry, torchtitan, ModelZoo, NeMo 24.12, DeepSpeed and others",
+    "measured_runs_4": "FlagPerf, Seq1F1B, Pax",
 }
 # arXiv 2405.15362, table 3: the best MFU of a grid search, 98.5B on 40 A100, by tokens and sequences of a step.
 GRID_SEARCH = {
@@ -81,7 +82,7 @@ def given() -> list[str]:
     lines = ["| given | 224 rows, as modelled: mean / median | 76 rows |", "|---|---|---|"]
     for name, gone in GIVEN.items():
         rows: Iterator[list[Row]] = (
-            [{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:]
+            [{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:4]
         )
         lines.append(f"| {name} | {' | '.join(sizes(against(part)[0], 'modelled_step_s') for part in rows)} |")
     return lines
@@ -125,6 +126,40 @@ def vocabulary() -> list[str]:
         cells = " | ".join(f"{offs[size][0] * 100:+.1f} %" if size in offs else "" for size in sizes)
         lines.append(f"| {name} | {cells} | {mean(peak for _, peak in offs.values()) * 100:+.1f} % |")
     return lines
+
+
+def gains() -> list[str]:
+    """Gains of schedules over 1F1B, measured and predicted, by setting; a setting is the rows of a name."""
+    groups: dict[str, dict[str, tuple[float, float]]] = {}
+    rows = read("unseen/schedules")
+    for row, found in zip(rows, against(rows)[0], strict=True):
+        name = f"{row['model']}, tp {row['tp']}, pp {row['pp']}, dp {row['dp']}"
+        groups.setdefault(name, {})[row["schedule"]] = found["measured_step_s"], found["modelled_step_s"]
+    names = [name for name in dict.fromkeys(row["schedule"] for row in rows) if name != "1F1B"]
+    lines = [f"| setting | {' | '.join(f'{name}: measured, predicted' for name in names)} | regret |"]
+    lines.append(f"|{'---|' * (2 + len(names))}")
+    off: dict[str, list[float]] = {name: [] for name in names}
+    right, regrets = [], []
+    for setting, steps in groups.items():
+        first, cells = steps["1F1B"], []
+        for name in names:
+            if name not in steps:
+                cells.append("")
+                continue
+            measured, predicted = (whole / part - 1 for whole, part in zip(first, steps[name], strict=True))
+            off[name].append(predicted - measured)
+            cells.append(f"{measured * 100:+.1f}, {predicted * 100:+.1f} %")
+        chosen = min(steps.values(), key=lambda both: both[1])
+        regrets.append(chosen[0] / min(steps.values())[0] - 1)
+        lines.append(f"| {setting} | {' | '.join(cells)} | {regrets[-1] * 100:.1f} % |")
+        for one, two in combinations(steps.values(), 2):
+            if max(one[0] / two[0], two[0] / one[0]) > 1.02:
+                right.append((one[0] - two[0]) * (one[1] - two[1]) > 0)
+    sizes = " | ".join(
+        f"{mean(map(abs, column)) * 100:.1f} (mean {mean(column) * 100:+.1f})" for column in off.values()
+    )
+    lines.append(f"| off by, in points | {sizes} | {max(regrets) * 100:.1f} % at most |")
+    return [*lines, "", f"Of {len(right)} pairs more than 2 % apart {sum(right)} are ranked right."]
 
 
 def best_of_each() -> list[str]:
@@ -208,6 +243,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "given": given,
     "runs": runs,
     "zero-bubble": zero_bubble,
+    "gains": gains,
     "vocabulary": vocabulary,
     "best-of-each": best_of_each,
     "gpu": gpu,

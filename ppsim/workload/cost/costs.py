@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log2
+from math import hypot, log2
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ppsim.errors import InputError
 from ppsim.schedules import find, generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.workload.cost.kinds import Pieces, slowest
-from ppsim.workload.cost.overlap import context_waits, expert_pair, tensor_waits
+from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
@@ -65,6 +65,7 @@ class Step:
     Attributes:
         seconds: of the whole step.
         pipeline: from the first forward to the last backward.
+        work: of a device's ops in it, on average.
         bubble: share of the pipeline's time in which a device waits, on average.
         reduction: what is seen of reducing gradients and gathering weights, and of waiting for the slowest GPU.
         optimizer: the optimizer's step.
@@ -75,6 +76,7 @@ class Step:
 
     seconds: float
     pipeline: float
+    work: float
     bubble: float
     reduction: float
     optimizer: float
@@ -113,6 +115,8 @@ def stage_costs(
         sent = hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
         time[:3] += parallel.pieces * sent
         hops[:] = 0
+    if parallel.pp > 1:
+        time[:3] += parallel.pieces * parallel.exchange_ms / 1e3
     costs = Costs(time * (1e3 / parallel.pieces), comm=hops * 1e3, unit="ms")
     if parallel.overlap_ep:
         apart = stage_costs(model, machine, replace(parallel, overlap_ep=False), layout, efficiency)
@@ -193,17 +197,19 @@ def _stage(
     """Times F, B, I, W and R of a stage, and what of them is communication."""
     measured = machine.measured or Measured("")
     compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
+    moved = np.zeros(2)  # from W to I where they run apart
     share = content.recomputed / max(content.layers, 1)
     kinds = [(layer, count, share) for layer, count in content.kinds]
     kinds += [(mtp_kind(model), content.mtp, 0.0)] if content.mtp else []
     for layer, count, part in kinds:
         factors = AS_THE_CURVE if layer.mlp == "experts" or layer.mixer in STATES else measured.layer
         once = replace(parallel, recompute="none")
-        one, waits, selected = _layer(model, machine, once, layer, found)
+        one, waits, selected, lost = _layer(model, machine, once, layer, found)
+        moved += count * lost
         compute += count * (_with_full(one - waits, factors) + _with_full(waits))
         communication += count * _with_full(waits)
         # What runs again runs alone: nothing hides its all-to-all.
-        one, waits, _ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
+        one, waits, *_ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
         forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
         again += count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
     extra = []
@@ -231,7 +237,10 @@ def _stage(
         weights, full = 0.0, inputs
     for_weights = parallel.weight_forwards * again  # a B that is never split counts it too, as such a run has none
     backward = full + again + for_weights
-    times = np.array([forward, backward, inputs + again, weights + for_weights, again + for_weights])
+    layers = content.layers + content.mtp
+    weights = hypot(max(weights - moved[1], 0.0), layers * parallel.split_ms / 1e3)
+    inputs, weights = inputs + again + moved[0], weights + for_weights
+    times = np.array([forward, backward, inputs, weights, again + for_weights])
     return times, float(communication[:3].sum())
 
 
@@ -257,8 +266,11 @@ def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:
 @lru_cache(maxsize=4096)
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
-) -> tuple[Floats, Floats, float]:
-    """Times F, I and W of a layer, what of them is collectives, and attention's part of F that selective runs again."""
+) -> tuple[Floats, Floats, float, Floats]:
+    """Times F, I and W of a layer, what of them is collectives, what selective runs again of F, and lost overlap.
+
+    The last is what a split adds to I and takes from W.
+    """
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
     whole, kept = gathered_bytes(model, parallel, layer)
@@ -280,7 +292,8 @@ def _layer(
     total = passes(operators, machine.gpu, found, parallel.precision, waits)
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
-    return total, waits, float(times[ops.FORWARD, chosen].sum())
+    lost = lost_overlap(operators.names, times, scatter, parallel)
+    return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
 
 EXPERTS = ("router", "routing", "permute", "experts in", "experts' activation", "clamped activation", "experts out")
@@ -380,8 +393,8 @@ def step_time(
     """
     costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
     devices = np.zeros((1, parallel.stages), np.int32)
+    work = float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
     if parallel.pp == 1:
-        work = costs.time[Kind.F].sum() + costs.time[Kind.B].sum()
         # The first forward and the last backward run alone.
         ends = costs.costs.time[[Kind.F, Kind.B]].sum() / 1e3
         pipeline, bubble = (parallel.microbatches - 1) * work + ends, 0.0
@@ -389,8 +402,8 @@ def step_time(
         schedule = schedule or queues_of(parallel, costs)
         devices, timeline = schedule.placement.devices, simulate(schedule, costs.costs)
         pipeline = (span_of(timeline) if parallel.post_validation else timeline.makespan) / 1e3
-        busy = parallel.microbatches * (costs.time[Kind.F].sum() + costs.time[Kind.B].sum()) / parallel.pp
-        bubble = 1 - busy / pipeline
+        work += _split_share(schedule) * float(costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum())
+        bubble = 1 - parallel.microbatches * work / parallel.pp / pipeline
     reduction, optimizer = _after(parallel, costs, devices)
     growth = (efficiency or efficiency_of(machine.gpu, parallel)).software.growth
     reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)  # waiting for the slowest rank
@@ -400,6 +413,7 @@ def step_time(
     return Step(
         seconds=total,
         pipeline=pipeline,
+        work=parallel.microbatches * work / parallel.pp,
         bubble=bubble,
         reduction=reduction,
         optimizer=optimizer,
@@ -407,6 +421,12 @@ def step_time(
         mfu=flops / machine.peak(parallel.precision),
         tflops=flops / 1e12,
     )
+
+
+def _split_share(schedule: Schedule) -> float:
+    """Return the share of backwards that run as I and W."""
+    split, whole = (np.count_nonzero(schedule.kind == kind) for kind in (Kind.W, Kind.B))
+    return float(split / (split + whole))
 
 
 def _after(parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]) -> tuple[float, float]:

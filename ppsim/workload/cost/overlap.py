@@ -100,6 +100,22 @@ def tensor_waits(
     return waits
 
 
+def lost_overlap(names: Sequence[str], times: Floats, scatter: float, parallel: Parallel) -> Floats:
+    """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from W. Shape (2,).
+
+    A whole backward scatters (without sequence parallelism: sums) the gradient of a product's inputs beside the product
+    that makes its weights' gradient. Where the latter waits for W, I waits for the scatter alone.
+    """
+    moved = np.zeros(2)
+    beside_all = float(parallel.kernels == "fused")
+    message = scatter if parallel.sequence_parallel else 2 * scatter
+    for needs, makes in BLOCKS if scatter else ():
+        if makes in names:
+            weights = float(times[WEIGHTS, [name in needs for name in names]].sum())
+            moved += [message, added(weights, message, beside_all)]
+    return moved
+
+
 def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: Parallel) -> Floats:
     """Compute the seconds that F, I and W wait for keys and values of context-parallel ranks, shape (3,).
 

@@ -81,6 +81,8 @@ class Parallel:
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
         weight_forwards: how many times a forward that recomputes runs again for W, beside once for I.
+        exchange_ms: what each message costs the device that sends it, beside its way.
+        split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right triangle.
         by_schedule: what the software does otherwise with some schedules: the name of each, and fields of
             this class with their values; ``for_schedule`` puts them in place.
         rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
@@ -123,6 +125,8 @@ class Parallel:
     dispatch_bytes: int = 2
     expert_load: float = 1.0
     weight_forwards: int = 0
+    exchange_ms: float = 0.0
+    split_ms: float = 0.0
     by_schedule: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
     rank_order: str = "tp-cp-ep-dp-pp"
 
@@ -143,6 +147,9 @@ class Parallel:
                 raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
         if not 0 <= self.offload <= 1:
             raise Refused("offload", f"must be 0 to 1, got {self.offload}")
+        for name in ("exchange_ms", "split_ms"):
+            if not 0 <= getattr(self, name) < inf:
+                raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
         if not 1 <= self.expert_load < inf:
             raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 

@@ -17,10 +17,10 @@ from ppsim.workload.plans.row_numbers import Skipped
 from ppsim.workload.plans.rows import NONE, Own, setup_of
 from ppsim.workload.plans.search import search
 from ppsim.workload.plans.space import SCHEDULES, Axes
+from ppsim.workload.plans.stated import parallel_of
 from ppsim.workload.plans.task import Found, Row, Task, usable_bytes
 
 SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
-SIZES: dict[str, Any] = dict.fromkeys(("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches"), 1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
     setup = setup_of(dict(published), own)
     parallel, step = predict(setup)
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
-    base = replace(parallel, **SIZES, schedule="", recompute="none", recompute_layers=None)
+    usual = parallel_of(published, setup.machine.gpu, setup.model)  # whatever the schedule
+    base = replace(usual, recompute="none", offload=parallel.offload)
     names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
     axes = Axes(base=base, schedules=names, zero=(parallel.zero,), offload=(round(100 * parallel.offload),), fitted=())
     task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, usable_bytes(setup.machine), keep=1)

@@ -14,12 +14,14 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of, terms_of
+from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
 from ppsim.workload.plans.rows import NONE, Own, Setup, measured_step, read_table, setup_of
+from ppsim.workload.plans.stated import version_of
 
 GIB = 2.0**30
 REASON = 300  # letters of why a row is left out
+NAME = 60  # of software that the library lacks
 FAR = 100.0  # times that a measured step is above or below the prediction where one of the two is of something else
 __all__ = ["Row", "Setup", "Skipped", "against", "anchors_of", "predict", "read_table", "setup_of", "summarise"]
 
@@ -63,12 +65,12 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
             setup = setup_of(row, own)
             if own.machine and setup.machine.gpu == own.machine.gpu:
                 setup = replace(setup, machine=replace(setup.machine, measured=own.machine.measured))
-            parallel, step, costs = _predict(setup)
+            parallel, step = predict(setup)
         except (Skipped, PpsimError, Refused) as error:
             why = shorten(str(error), REASON)
             continue
         if setup.measured:
-            setting = _setting(setup, parallel, step, costs)
+            setting = _setting(row, setup, parallel)
             name = str(row.get("id", f"row {number}"))
             if not step.seconds / FAR <= setup.measured <= step.seconds * FAR:
                 steps = f"measured a step of {setup.measured:.3g} s, and the plan's own is {step.seconds:.3g} s"
@@ -82,8 +84,10 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
     return tuple(found)
 
 
-def _setting(setup: Setup, parallel: Parallel, step: Step, costs: StageCosts) -> Setting:
-    return setting_of(setup.model, setup.machine.gpu, parallel, setup.software, terms_of(costs, step))
+def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
+    version = version_of(row)
+    software = shorten(version.named, NAME) if version.assumed else setup.software
+    return setting_of(setup.model, setup.machine.gpu, parallel, software, version.release, not version.assumed)
 
 
 def against(
@@ -118,7 +122,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
             continue
         if setup.parallel.mbs != parallel.mbs and not number_of(row, "gbs"):
             setup = replace(setup, measured=measured_step(row, setup.model, parallel))
-        correction = runs.at(_setting(setup, parallel, step, costs), setup.measured)
+        correction = runs.at(_setting(row, setup, parallel), setup.measured)
         seconds = step.seconds * correction.factor
         low, high = correction.range(seconds)
         result |= {"predicted_step_s": seconds, "measured_step_s": setup.measured, "low_s": low, "high_s": high}

@@ -285,8 +285,9 @@ def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks:
     scale = parallel.microbatches / parallel.pp
     total = peaks.total
     again = scale * float(costs.time[Kind.R].sum())
-    waits = scale * float(costs.communication.sum())
-    work = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
+    # What a split backward takes more is mostly messages that nothing hides any longer.
+    whole = scale * float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
+    waits = scale * float(costs.communication.sum()) + step.work - whole
     return {
         "outcome": SIMULATED,
         "key": candidate.key,
@@ -313,10 +314,10 @@ def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks:
         "memory_of_devices": total.tolist(),
         "memory_parts": {part: float(getattr(peaks, part)[total.argmax()]) for part in PARTS},
         "terms": {
-            "compute": work - waits - again,
+            "compute": step.work - waits - again,
             "recompute": again,
             "communication": waits,
-            "bubble": float(step.pipeline) - work,
+            "bubble": float(step.pipeline - step.work),
             "gradients": float(step.reduction),
             "optimizer": float(step.optimizer),
         },

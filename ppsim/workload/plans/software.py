@@ -54,6 +54,8 @@ class Techniques:
     zero: int | None = None
     rank_order: str | None = None
     weight_forwards: int | None = None
+    exchange_ms: float | None = None
+    split_ms: float | None = None
 
 
 NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "moment_precision": "moment_bytes"}
@@ -184,18 +186,21 @@ class Version:
         release: its numbers, such as (26, 6); empty takes the newest.
         named: words that name the version otherwise.
         date: year and month of what states the run, as 2205, or empty.
+        assumed: whether a run names other software, none of the library, and this is taken in its place.
     """
 
     software: Software
     release: tuple[int, ...] = ()
     named: str = ""
     date: str = ""
+    assumed: bool = False
 
     @property
     def as_if(self) -> str:
         """What is taken in place of a release that no rule tells apart, in words; empty where one does."""
+        rules = [rule for software in self.software.below for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
-        if not self.release or self.release <= numbers(newest):
+        if not self.release or self.release <= numbers(newest) or any(self.named in rule.named for rule in rules):
             return ""
         name, given = self.software.name, ".".join(map(str, self.release))
         known = f"{newest}, the newest release that the library knows" if newest else "any: no rule tells them apart"
@@ -282,7 +287,7 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
     text = framework.lower()
     found = [(len(s.below), len(word), s, word) for s in softwares().values() for word in s.words if word in text]
     if not found:
-        return Version(softwares()[USUAL], numbers(release), text, _date(source))
+        return Version(softwares()[USUAL], numbers(release), text, _date(source), bool(text.strip()))
     *_, software, word = max(found, key=lambda one: one[:2])
     after = text.partition(word)[2]
     return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))

@@ -29,6 +29,7 @@ from ppsim.workload.model.model import (
 )
 from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, head_operators, layer_operators
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.software import read_software
 
 H100, A100 = read_machine("dgx-h100"), read_machine("dgx-a100")
 LLAMA = read_model("llama3-70b")
@@ -178,13 +179,52 @@ def test_what_helps_is_faster(slower, faster):
 
 
 def test_a_message_that_does_not_overlap_delays_the_ops_that_send_one():
-    """F, B and I; W sends nothing, so that I and W together stay B."""
+    """F, B and I; W sends nothing, so that I and W together are as far above B as before."""
     plain = Parallel(tp=8, pp=4, microbatches=8, schedule="zb-1p")
     beside = stage_costs(LLAMA, H100, plain).time
     alone = stage_costs(LLAMA, H100, replace(plain, overlap_p2p=False)).time
     assert np.all(alone[:3] > beside[:3])
     np.testing.assert_allclose(alone[3:], beside[3:])
-    np.testing.assert_allclose(alone[Kind.B], alone[Kind.I] + alone[Kind.W])
+    more = [time[Kind.I] + time[Kind.W] - time[Kind.B] for time in (alone, beside)]
+    np.testing.assert_allclose(*more)
+
+
+def split_of(parallel: Parallel) -> float:
+    """Seconds that I and W of all stages take more than B."""
+    time = stage_costs(LLAMA, H100, parallel).time
+    return float((time[Kind.I] + time[Kind.W] - time[Kind.B]).sum())
+
+
+def test_a_split_backward_loses_the_overlap_of_tensor_ranks_alone():
+    """Without tensor parallelism it costs nothing; with it the more, the more ranks; nor where nothing overlaps."""
+    lost = [split_of(Parallel(tp=tp, pp=2, microbatches=8)) for tp in (1, 2, 4, 8)]
+    assert lost[0] == pytest.approx(0, abs=1e-12)
+    assert lost == sorted(lost)
+    assert lost[1] > 0
+    eager = split_of(Parallel(tp=8, pp=2, microbatches=8, kernels="eager"))
+    assert eager == pytest.approx(0, abs=1e-9)
+
+
+def test_autograd_splits_a_layer_in_the_time_of_the_host():
+    """As measured on one H100: I + W is 1.62 B in layers 2,048 wide, with 4,096 tokens, and 1.07 B at 8,192."""
+    ratios = []
+    for hidden in (2048, 8192):
+        layer = Model(hidden=hidden, heads=hidden // 128, layers=8, seq=4096, vocab=0, ffn=4 * hidden)
+        time = stage_costs(layer, H100, Parallel(pp=2, microbatches=8, kernels="torch", split_ms=2.4)).time
+        ratios.append(float((time[Kind.I] + time[Kind.W]).sum() / time[Kind.B].sum()))
+    assert ratios == [pytest.approx(1.62, abs=0.2), pytest.approx(1.07, abs=0.07)]
+
+
+def test_each_message_of_a_v_costs_its_exchange():
+    """2 ms for F and I of each microbatch on each stage of megatron-lm; zero-bubble's runtime saves them."""
+    times = []
+    for software in ("megatron-lm", "zero-bubble"):
+        usual = read_software(software).by_schedule(H100.gpu, "bf16", LLAMA, ())
+        parallel = Parallel(pp=4, vp=2, microbatches=8, by_schedule=usual).for_schedule("zb-v")
+        times.append(stage_costs(LLAMA, H100, replace(parallel, kernels="fused", schedule="zb-v")).time)
+    more = (times[0] - times[1]) * 1e3
+    assert more[[Kind.F, Kind.B, Kind.I]] == pytest.approx(2.0)
+    assert more[Kind.W] == pytest.approx(0)
 
 
 def test_a_pair_that_overlaps_costs_little_more_than_the_longer_part():

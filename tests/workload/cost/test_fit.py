@@ -14,7 +14,7 @@ from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.nearby import NOISE, published
+from ppsim.workload.plans.nearby import REPEATED, published
 from ppsim.workload.plans.published import against, anchors_of, read_table, setup_of
 from tests.benchmarks.fit_efficiency import Linear, linearize, read_cases
 from tests.benchmarks.left_out import leave_one_out
@@ -87,7 +87,7 @@ def test_published_runs_of_the_library_are_as_they_are_predicted_now():
     assert len(known) > 250
     for name in sorted(known)[::16]:
         (now,) = anchors_of([rows[name]])
-        assert now.error == pytest.approx(known[name].error, abs=NOISE / 2), name
+        assert now.error == pytest.approx(known[name].error, abs=REPEATED / 2), name
 
 
 def test_without_runs_mxfp8_is_as_far_below_fp8_as_published_pairs():

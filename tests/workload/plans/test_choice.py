@@ -14,8 +14,7 @@ import ppsim.questions.plan as questions
 from ppsim.errors import InputError
 from ppsim.questions import terminal
 from ppsim.questions.plan import plan as ask_plan
-from ppsim.questions.plan_measured import CLOSE, choose, setting_of_row
-from ppsim.workload.plans.nearby import Nearby
+from ppsim.questions.plan_measured import CLOSE, choose
 from ppsim.workload.plans.software import read_software
 from tests.commands import invoke, with_options
 
@@ -131,13 +130,12 @@ def test_what_is_asked_for_and_cannot_be_launched_says_why():
 
 def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent():
     found = ask_plan("llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[1, 2], top=40)
-    rows, runs = found.found.simulated, Nearby()
-    known = {row["key"]: setting_of_row(found.task, "megatron-core", row) for row in rows}
+    rows = found.found.simulated
 
     def best(*steps: float, schedules: tuple[str, ...]) -> int:
         made = [rows[0] | {"key": rows[i]["key"], "step_s": step, "schedule": name, "vp": 1, "layout": "even"}
                 for i, (step, name) in enumerate(zip(steps, schedules, strict=True))]  # fmt: skip
-        return made.index(choose(made, known, runs, 32).best)
+        return made.index(choose(made, 32).best)
 
     two = ("interleaved", "1f1b")
     assert best(1.0, 1.019, schedules=two) == 1

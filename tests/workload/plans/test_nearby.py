@@ -1,4 +1,4 @@
-"""Measured runs near a setting: what they say of its prediction, and how sure that is."""
+"""Corrections by measured runs: which runs count, by how much, and how wide the range is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from ppsim.errors import InputError
@@ -14,14 +13,15 @@ from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import (
-    NOISE,
-    OTHER_SOFTWARE,
-    REACH,
-    TERM_SPREAD,
-    TERMS,
+    EACH,
+    EIGHTY,
+    JOB,
+    KNOWN,
+    LEVEL,
+    REPEATED,
+    UNSEEN,
     Measured,
     Nearby,
-    alike,
     published,
     setting_of,
     unseen,
@@ -31,85 +31,103 @@ from tests.commands import invoke
 
 MODEL, GPU = read_model("llama3-70b"), read_gpu("h100")
 BASE = Parallel(tp=4, pp=8, dp=2, microbatches=32)
+OTHER = replace(BASE, tp=8)  # another job
 ROW = {
     "id": "ours", "software": "torchtitan", "model": "llama3-70b", "gpu": "H100", "gpus": 64, "precision": "BF16",
     "tp": 8, "pp": 2, "cp": 1, "vp": 1, "mbs": 1, "gbs": 64, "seq": 8192, "schedule": "1F1B",
 }  # fmt: skip
 
 
-def setting(parallel=BASE, software="nemo", terms=(8.0, 1.0, 1.0), gpu=GPU):
-    return setting_of(MODEL, gpu, parallel, software, terms)
+def setting(parallel=BASE, software="nemo", release=(), gpu=GPU, known=True):
+    return setting_of(MODEL, gpu, parallel, software, release, known)
 
 
 def runs(*errors, **more):
     return tuple(Measured(str(i), setting(**more), 10.0 + i, error) for i, error in enumerate(errors))
 
 
-def test_without_runs_a_prediction_stays_and_its_range_is_widest():
-    none, some = Nearby().at(setting()), Nearby(runs(0.2)).at(setting())
-    assert none.factor == 1
-    assert some.spread < none.spread
-    low, high = none.range(10.0)
+def test_without_a_twin_or_an_anchor_a_prediction_stays():
+    """Published runs of the same software and GPU with another layout correct nothing."""
+    found = Nearby(runs(0.3, 0.2)).at(setting(OTHER))
+    assert (found.factor, found.half, found.by) == (1.0, KNOWN, 0)
+    low, high = found.range(10.0)
     assert low * high == pytest.approx(100)
-    assert low < 10 < high
+    assert math.log(high / 10.0) == pytest.approx(KNOWN)
 
 
-def test_one_run_moves_its_own_setting_almost_whole_and_others_the_less_the_further():
-    """At the run itself: error x k / (k + noise^2), as of one observation."""
-    found = Nearby(anchors=runs(0.3))
-    own = float(alike([setting()], [setting()])[0, 0])
-    assert math.log(found.at(setting()).factor) == pytest.approx(0.3 * own / (own + NOISE**2))
-    far = [replace(BASE, tp=8), replace(BASE, tp=8, pp=4, dp=1), replace(BASE, tp=1, pp=1, dp=64, mbs=4)]
-    moved = [found.at(setting(parallel)).factor for parallel in (BASE, *far)]
-    assert moved == sorted(moved, reverse=True)
-    spreads = [found.at(setting(parallel)).spread for parallel in (BASE, *far)]
-    assert spreads == sorted(spreads)
-
-
-def test_other_software_and_other_chips_say_little():
+@pytest.mark.parametrize(
+    "changes",
+    [{"tp": 8}, {"pp": 4}, {"mbs": 2}, {"schedule": "zb-1p"}, {"recompute": "full"}, {"precision": "fp8"}],
+)
+def test_a_twin_differs_in_batch_and_number_of_gpus_alone(changes):
     found = Nearby(runs(0.3))
-    assert found.at(setting(software="torchtitan")).factor < 1.06
-    assert found.at(setting(gpu=read_gpu("b200"))).factor == 1
+    twin = found.at(setting(replace(BASE, dp=16, microbatches=8)))
+    weight = JOB**2 / (JOB**2 + REPEATED**2)
+    assert math.log(twin.factor) == pytest.approx(0.3 * weight)
+    assert twin.half == pytest.approx(EIGHTY * math.sqrt(JOB**2 * (1 - weight) + REPEATED**2))
+    assert found.at(setting(replace(BASE, **changes))).by == 0
 
 
-def test_a_run_that_is_asked_for_is_left_out_as_if_it_had_never_been_there():
+def test_a_twin_of_another_release_is_none():
+    """One slow release says nothing of the next; where nobody says the release, all count."""
+    slow, fast = runs(0.6, release=(26, 4)), runs(0.0, release=(26, 6))
+    both = Nearby(slow + fast)
+    assert both.at(setting(release=(26, 6))).factor == 1.0
+    assert both.at(setting(release=(26, 6))).by == 1
+    assert both.at(setting(release=(26, 8))).by == 0
+    assert both.at(setting()).by == 2
+
+
+def test_twins_and_anchors_that_disagree_widen_the_range_and_move_the_middle_less():
+    """Two runs at +20 %, against one at -20 % and one at +60 %: the means are alike."""
+    agree, apart = (Nearby(anchors=runs(*errors)).at(setting(OTHER)) for errors in ((0.2, 0.2), (-0.2, 0.6)))
+    assert 1 < apart.factor < agree.factor < math.exp(0.2)
+    assert apart.half > 1.5 * agree.half
+    opposite = Nearby(anchors=runs(-0.3, 0.3)).at(setting(OTHER))
+    assert opposite.factor == pytest.approx(1)
+    assert opposite.half > KNOWN
+
+
+def test_the_more_anchors_agree_the_more_they_count():
+    factors = [Nearby(anchors=runs(*[0.2] * count)).at(setting(OTHER)).factor for count in (1, 2, 8)]
+    assert math.log(factors[0]) == pytest.approx(0.2 * LEVEL**2 / (LEVEL**2 + EACH**2))
+    assert factors == sorted(factors)
+    assert factors[-1] < math.exp(0.2)
+
+
+def test_an_anchor_of_software_that_nobody_knows_is_a_plain_factor():
+    """On its GPU for any software, as nothing else is known of it."""
+    mine = Nearby(anchors=runs(0.3, software="our own", known=False))
+    assert math.log(mine.at(setting(OTHER)).factor) == pytest.approx(0.3, rel=0.02)
+    assert mine.at(setting(OTHER, gpu=read_gpu("b200"))).factor == 1
+    assert Nearby(anchors=runs(0.3)).at(setting(OTHER, software="torchtitan")).factor == 1
+
+
+def test_the_users_own_twin_comes_before_published_ones():
+    found = Nearby(runs(-0.3), runs(0.3)).at(setting())
+    assert found.by == 1
+    assert found.factor > 1.2
+
+
+def test_ranges_are_widest_where_software_or_gpu_were_never_seen():
+    found = Nearby(runs(0.1))
+    assert found.at(setting(OTHER)).half == KNOWN
+    assert found.at(setting(OTHER, software="maxtext")).half == UNSEEN
+    assert found.at(setting(OTHER, gpu=read_gpu("b200"))).half == UNSEEN
+    assert math.exp(UNSEEN) == pytest.approx(1.3)
+    assert Nearby().at(setting()).half == KNOWN  # a profile takes the curve's place
+
+
+def test_a_run_that_is_asked_for_is_left_out():
     both, first = Nearby(runs(0.3, -0.1)), Nearby(runs(0.3))
-    assert both.at(setting(), 11.0).factor == pytest.approx(first.at(setting()).factor)
-    assert both.at(setting(), 11.0).spread == pytest.approx(first.at(setting()).spread)
-    assert both.at(setting(), 50.0).factor == pytest.approx(both.at(setting()).factor)
-
-
-def test_terms_are_told_apart_where_anchors_differ_in_them():
-    """Runs that wait for messages take longer than predicted, others do not: it is the messages."""
-    waits = replace(setting(replace(BASE, tp=8), terms=(5.0, 4.0, 1.0)))
-    quiet = setting(terms=(9.0, 0.1, 0.9))
-    moved = Nearby(anchors=(Measured("a", waits, 10, 0.3), Measured("b", quiet, 10, 0.0))).terms(quiet)
-    assert moved["exposed communication"] > 1.1
-    assert moved["compute"] == pytest.approx(1, abs=0.05)
-
-
-def test_other_software_moves_terms_by_its_distance():
-    """One run: its error on each term by that term's share and spread, less by e to the distance."""
-    seen, asked = setting(), setting(software="torchtitan")
-    known = float(alike([seen], [seen])[0, 0]) + NOISE**2
-    near = math.exp(-OTHER_SOFTWARE / REACH)
-    spreads = zip(TERMS, seen.shares, TERM_SPREAD, strict=True)
-    by_hand = {name: math.exp(near * share * spread**2 / known * 0.3) for name, share, spread in spreads}
-    assert Nearby(anchors=(Measured("a", seen, 10, 0.3),)).terms(asked) == pytest.approx(by_hand, rel=1e-12)
-
-
-def test_covariances_of_any_settings_are_sound():
-    settings = [
-        setting(replace(BASE, tp=tp, pp=pp), software, (1.0, wait, 0.1))
-        for tp in (1, 8) for pp in (1, 4) for software in ("nemo", "torchtitan") for wait in (0.0, 1.0)
-    ]  # fmt: skip
-    assert np.linalg.eigvalsh(alike(settings, settings)).min() > -1e-12
+    assert both.at(setting(), 11.0) == first.at(setting())
+    assert both.at(setting(), 50.0) == both.at(setting())
 
 
 def test_the_librarys_runs_leave_each_row_out_by_default():
     """A published row is corrected by the others alone."""
     row = published().runs[0]
-    assert published().at(row.setting, row.seconds).factor != published().at(row.setting).factor
+    assert published().at(row.setting, row.seconds).by == published().at(row.setting).by - 1
 
 
 def test_an_anchor_corrects_the_rows_of_its_software_and_says_so(tmp_path):
@@ -121,6 +139,27 @@ def test_an_anchor_corrects_the_rows_of_its_software_and_says_so(tmp_path):
     (tmp_path / "rows.json").write_text(json.dumps([ROW]))
     result = invoke("plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json"))
     assert "1 anchor of torchtitan on h100: step x 1." in result.stdout
+
+
+def test_anchors_that_disagree_say_how_far(tmp_path):
+    (plain,), _ = against([ROW])
+    two = [{**ROW, "id": name, "step_s": plain["modelled_step_s"] * far} for name, far in (("a", 0.8), ("b", 1.3))]
+    (tmp_path / "mine.json").write_text(json.dumps(two))
+    (tmp_path / "rows.json").write_text(json.dumps([{**ROW, "tp": 4, "pp": 4}]))
+    result = invoke("plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json"))
+    said = " ".join(result.stdout.split())
+    assert "2 anchors of torchtitan on h100: step x 1; " in said
+    assert "their steps are \u221220.0% to +30.0% off the predicted ones" in said
+
+
+def test_software_that_the_library_lacks_keeps_its_name():
+    """And is predicted as the usual software's, within the widest range."""
+    row = {**{k: v for k, v in ROW.items() if k != "software"}, "framework": "Our trainer 3", "step_s": 9.0}
+    (run,) = anchors_of([row])
+    assert (run.setting.software, run.setting.known) == ("our trainer 3", False)
+    (found,) = against([row])[0]
+    assert found["high_s"] == pytest.approx(1.3 * found["predicted_step_s"])
+    assert found["software"] == "megatron-core"
 
 
 @pytest.mark.parametrize("rows", [[], [{}], [{**ROW, "step_s": None}], [5]])
@@ -151,14 +190,14 @@ def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
 
 def test_what_no_run_was_seen_of_is_named():
     found = Nearby(runs(0.1))
-    assert unseen(found, setting(), False) == []
+    assert unseen(found, setting()) == []
     two = Nearby(found.published, runs(0.1, gpu=read_gpu("b200")))
-    assert unseen(two, setting(), False) == []
-    assert unseen(found, setting(software="torchtitan"), False) == ["the software torchtitan"]
-    both = Nearby(found.published, runs(0.1, gpu=read_gpu("mi300x")))
-    assert unseen(both, setting(), True) == ["a mixture of experts on hopper chips"]
-    said = unseen(found, setting(gpu=read_gpu("mi300x")), True)
-    assert said == ["the GPU mi300x", "a mixture of experts on cdna3 chips"]
+    assert unseen(two, setting()) == []
+    assert unseen(found, setting(software="torchtitan")) == ["the software torchtitan on hopper chips"]
+    experts = replace(setting(), experts=True)
+    assert unseen(found, experts) == ["a mixture of experts on hopper chips"]
+    said = unseen(found, replace(experts, gpu="mi300x", family="cdna3"))
+    assert said == ["the GPU mi300x", "the software nemo on cdna3 chips", "a mixture of experts on cdna3 chips"]
 
 
 @pytest.mark.slow
@@ -173,3 +212,6 @@ def test_plans_have_ranges_and_the_simplest_of_those_that_tie_comes_first():
     assert plans[0]["tied"] == (len(ties) > 1)
     assert min(plan["step_s"] for plan in plans) in ties or not ties
     assert found["unseen"] == []
+    assert {round(plan["step_s"] / plan["modelled_step_s"], 9) for plan in plans} == {
+        round(found["correction"]["step"], 9)
+    }

@@ -505,24 +505,27 @@ def test_what_measurements_say_of_runs_that_do_not_fit_is_counted_here():
 
 @pytest.mark.slow
 def test_the_best_plans_of_schedules_are_in_the_order_that_a_grid_search_measured():
-    """98.5B on 40 A100: of the pairs more than 1 % apart all are; no fit saw them, and all are 7 to 14 % too fast."""
+    """98.5B on 40 A100: of pairs more than 1 % apart all but 1F1B and ZB-1P of long sequences, 1.2 % apart, are."""
     rows = [line.strip("| ").split(" | ") for line in parts_of("best-of-each")[1].splitlines()[2:]]
+    wrong = set()
     for steps in {row[0] for row in rows}:
-        pairs = [(float(row[2].strip(" %")), float(row[3].strip(" %"))) for row in rows if row[0] == steps]
+        pairs = [(float(row[2].strip(" %")), float(row[3].strip(" %")), row[1]) for row in rows if row[0] == steps]
         apart = [(one, two) for one, two in combinations(pairs, 2) if abs(one[0] / two[0] - 1) > 0.01]
         assert len(apart) >= 8
-        assert all((one[0] - two[0]) * (one[1] - two[1]) > 0 for one, two in apart)
+        wrong |= {(one[2], two[2]) for one, two in apart if (one[0] - two[0]) * (one[1] - two[1]) <= 0}
+    assert wrong == {("1f1b", "zb-1p")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["given", "runs", "zero-bubble", "vocabulary", "best-of-each", "gpu", "gpu-runs"])
+@pytest.mark.parametrize(
+    "name", ["given", "runs", "zero-bubble", "gains", "vocabulary", "best-of-each", "gpu", "gpu-runs"]
+)
 def test_tables_of_measurements_are_what_their_command_writes(name):
     assert parts_of(name)[1].splitlines() == BLOCKS[name]()
 
 
 def test_readme_says_of_runs_left_out_what_measurements_say():
-    table = [line.split(" | ") for line in parts_of("folds")[1].splitlines() if line.startswith("| each")]
+    table = [line.strip("| ").split(" | ") for line in parts_of("folds")[1].splitlines() if line.startswith("| each")]
     said = (ROOT / "README.md").read_text()
-    for name, _, _, corrected, anchor, nearest, inside, *_ in table[:5]:
-        near = "" if anchor == corrected else f"{nearest} ({anchor.removesuffix(' %')}) "
-        assert f"\n{name.partition(' (')[0]} | {corrected} | {near}| {inside} |\n" in said
+    for name, _, _, corrected, anchored, inside, *_ in table[:6]:
+        assert f"\n| {name.partition(' (')[0]} | {corrected} | {anchored} | {inside} |\n" in said

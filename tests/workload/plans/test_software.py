@@ -66,6 +66,8 @@ def test_a_release_has_what_came_before_it_and_the_newest_has_all():
         ("torchtitan@9.9", "torchtitan 9.9 is taken as any: no rule tells them apart"),
         ("megatron-bridge@99.1", "megatron-bridge 99.1 is taken as 26.06, the newest release that the library knows"),
         ("megatron-bridge@26.06", ""),
+        ("megatron-lm@2022", ""),  # a rule is of this version
+        ("megatron-core@2021", ""),
         ("megatron-bridge", ""),
     ],
 )
