@@ -18,8 +18,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.lanes import find_senders, groups_of, list_waits, once_a_schedule, previous_on_lane, refuse_lanes
 from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
-from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.streams import run_streams
+from ppsim.engine.simple.longest_path import simulate, time_each
 
 Floats = NDArray[np.float64]
 # Numbers per array of one chunk of samples: many enough to drown the cost of a step, few enough for a cache.
@@ -117,8 +116,7 @@ def find_makespans(schedule: Schedule, levels: Levels, durations: Floats, latenc
     """
     if not host_link:
         return find_ends(levels, durations, latencies).max(axis=0)
-    runs = run_streams(schedule, host_link, durations, latencies)
-    return np.array([(start + durations[:, n]).max() for n, (start, _) in enumerate(runs)])
+    return time_each(schedule, durations, latencies, host_link)
 
 
 def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats) -> Floats:
