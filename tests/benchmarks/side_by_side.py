@@ -72,7 +72,11 @@ def rows() -> dict[str, tuple[str, str, bool]]:
         make, what = MAKE.format(name, *shape), f"{name} {shape[0]}x{shape[1]}"
         run = "jitter({'a': (s, c)}, Noise(), 1000)"
         found[f"jitter {what} warm"] = (f"{make}; {run}", run, True)
+        found[f"first jitter {what} CPython"] = (make, f"s = replace(s); {run}", False)
         found[f"slack {what}"] = (make, "slack_of(simulate(s, c), c.latencies(s))", True)
+        found[f"slack {what} CPython"] = (make, "slack_of(simulate(s, c), c.latencies(s))", False)
+    make = MAKE.format("1f1b", 8, 64) + "; from ppsim.engine.simple.batch import makespans; n = [c] * 1000"
+    found["makespans of 1000 costs, 1f1b 8x64 warm"] = (make, "makespans(s, n)", True)
     return found
 
 
