@@ -213,9 +213,10 @@ def held_at_most(
 
 def measure_held(problem: Problem, schedule: Schedule, timeline: Timeline | None = None) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, as the problem counts them, shape (devices,)."""
-    if schedule.has_lanes and timeline is None:
-        timeline = simulate(schedule, problem.costs)
-    return held_at_most(schedule, problem.after_i, problem.amounts, timeline if schedule.has_lanes else None)
+    timed = None
+    if schedule.has_lanes:  # in any other schedule the queues alone determine what is held
+        timed = timeline or simulate(schedule, problem.costs)
+    return held_at_most(schedule, problem.after_i, problem.amounts, timed)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ppsim.base.compiled import can_compile, load, pays, view
 from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
@@ -66,7 +65,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     if schedule.has_lanes:
         lanes = lanes_table(schedule)
         own = costs.durations(schedule)[lanes.order]
-        columns = _run(schedule, build_columns(schedule, lanes, own, latency, costs.host_link))
+        made = build_columns(schedule, lanes, own, latency, costs.host_link)
+        columns = _run(schedule, lanes, made)
         bound = np.append(lanes.order, NONE)[columns.bound][lanes.place]
         times = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
         start, end = (column[lanes.place] for column in times)
@@ -75,7 +75,8 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         time = np.asarray(costs.time, np.float64).ravel()
         halves = NO_TIMES if costs.pair is None else costs.pair / 2
         lanes = _queues(schedule)
-        columns = _run(schedule, build_columns(schedule, lanes, own, latency, 0, time, halves))
+        made = build_columns(schedule, lanes, own, latency, 0, time, halves)
+        columns = _run(schedule, lanes, made)
         bound = np.asarray(columns.bound, np.int32)
         start, end = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
     bound = bound.astype(np.int32, copy=False)
@@ -96,7 +97,7 @@ def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_lin
     leader = groups_of(schedule)[lanes.order]
     for sample, (duration, latency) in enumerate(zip(durations.T, latencies.T, strict=True)):
         columns = build_columns(schedule, lanes, duration[leader], latency[lanes.order], host_link)
-        makespans[sample] = np.max(_run(schedule, columns).end)
+        makespans[sample] = np.max(_run(schedule, lanes, columns).end)
     return makespans
 
 
@@ -205,7 +206,7 @@ def _link_gates(schedule: Schedule, lanes: Lanes, shared: int) -> tuple[Ints, in
     return gate, -(-schedule.n_devices // shared) * len(Stream)
 
 
-def _run(schedule: Schedule, columns: Columns) -> Columns:
+def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
     """Run the kernel over columns, or over lists of them, which are returned with its results."""
     n = len(schedule)
     if not pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
@@ -216,16 +217,11 @@ def _run(schedule: Schedule, columns: Columns) -> Columns:
         compiled = load(kernel.execute, columns, parts=kernel.PARTS)
         ran = compiled(columns) if compiled else kernel.execute(view(columns))
     if ran < n:
-        raise Deadlock(*explain_deadlock(schedule, _find_done(schedule, columns)))
+        lane = np.repeat(np.arange(len(columns.offsets) - 1), np.diff(columns.offsets))
+        done = np.arange(n) < np.take(columns.head, lane)
+        done = done[lanes.place] if len(lanes.place) else done
+        raise Deadlock(*explain_deadlock(schedule, done))
     return columns
-
-
-def _find_done(schedule: Schedule, columns: Columns) -> NDArray[np.bool_]:
-    """Find the ops that could run, shape (ops,)."""
-    place = lanes_table(schedule).place if schedule.has_lanes else np.arange(len(schedule))
-    lane = np.repeat(np.arange(len(columns.offsets) - 1), np.diff(columns.offsets))
-    done: NDArray[np.bool_] = (np.arange(len(place)) < np.take(columns.head, lane))[place]
-    return done
 
 
 def compile_now(schedule: Schedule, costs: Costs) -> None:
