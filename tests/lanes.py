@@ -1,11 +1,12 @@
 """Random schedules whose devices copy and reduce beside compute, and costs of them."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import TIMED, Kind, pack
+from ppsim.core.ops import PAIRED, TIMED, Kind, pack
 from ppsim.core.schedule import Schedule
 from ppsim.schedules import generate
 
@@ -15,8 +16,11 @@ EMBEDDING = (Kind.E, Kind.REDUCE_E)
 AFTER = (Kind.SHARE_D, Kind.D)
 
 
-def with_lanes(name, devices, microbatches, rng, late=3):
-    """A schedule with ops of other kinds put into its queues near where they can run, not always where they can."""
+def with_lanes(name, devices, microbatches, rng, late=3, pairs=0.0):
+    """A schedule with ops of other kinds in its queues, near where they can run, not always there.
+
+    ``pairs`` is the share of neighbouring forwards and backwards that become a pair.
+    """
     base = generate(name, devices=devices, microbatches=microbatches)
     queues = [
         [(Kind(k), int(s), int(m)) for k, s, m in zip(base.kind[q], base.stage[q], base.microbatch[q], strict=True)]
@@ -53,6 +57,11 @@ def with_lanes(name, devices, microbatches, rng, late=3):
             put(device, (Kind.EF, -1, microbatch), queue.index((Kind.F, device, microbatch)) - slack)
             put(device, (Kind.EB, -1, microbatch), queue.index((backward, device, microbatch)) + slack)
     packed = [np.array([int(pack(s, m)) | k for k, s, m in queue]) for queue in queues]
+    for queue, ops in zip(queues, packed, strict=True) if pairs else ():
+        for at, ((one, *_), (other, *_)) in enumerate(pairwise(queue)):
+            free = at == 0 or not ops[at - 1] & PAIRED
+            if free and {one, other} == {Kind.F, backward} and rng.random() < pairs:
+                ops[at] |= PAIRED
     return Schedule.from_queues(name, base.placement, microbatches, packed)
 
 

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.changes import with_times
+from ppsim.base.compiled import run_in_place
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import find_senders, groups_of
+from ppsim.core.lanes import find_senders
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.engine.simple.batch import find_levels, makespans
+from ppsim.engine.simple.batch import find_order, makespans
+from ppsim.engine.simple.replay_kernel import Paths, trace
 
 # By how much an op or a link is made faster to see what that gains.
 STEP = 0.01
@@ -45,43 +47,17 @@ class Slack:
 
 
 def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
-    """The slack of every op, by going through the ops of the simple model from the last level to the first.
+    """Find the slack of every op, by tracing the ops of the simple model from the last to the first.
 
     ``latencies`` have shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
     """
-    schedule, levels = timeline.schedule, find_levels(timeline.schedule)
-    rows = len(levels.op) + 1
-    start, end = np.zeros(rows), np.zeros(rows)
-    start[1:], end[1:] = timeline.start[levels.op], timeline.end[levels.op]
-    duration = end - start
-    latest_end = np.full(rows, timeline.makespan)
-    paths = np.zeros(rows)
-    steps = [
-        (slice(first, stop), slice(parts[0].start, parts[-1].stop) if parts else slice(0))
-        for first, stop, parts in zip(
-            levels.bounds[:-1].tolist(), levels.bounds[1:].tolist(), levels.parts, strict=True
-        )
-    ]
-    latency = latencies[levels.inputs]
-    for here, edges in steps:
-        target, need = levels.target[edges], levels.needs[edges]
-        before = levels.before[here.start - 1 : here.stop - 1]
-        follows = (before > 0) & (end[before] == start[here])
-        tight = end[need] + latency[edges] == start[target]
-        own = np.arange(here.start, here.stop)[follows]
-        reach = np.append(own, target[tight]) * rows + np.append(before[follows], need[tight])
-        to, by = np.divmod(np.unique(reach), rows)
-        paths[here] = np.bincount(to - here.start, paths[by], here.stop - here.start)
-        paths[here] = np.where((start[here] == 0) & (paths[here] == 0), 1.0, paths[here])
-    for here, edges in reversed(steps):
-        latest = latest_end[here] - duration[here]
-        np.minimum.at(latest_end, levels.before[here.start - 1 : here.stop - 1], latest)
-        until = latest[levels.target[edges] - here.start] - latency[edges]
-        np.minimum.at(latest_end, levels.needs[edges], until)
-    slack = np.empty(len(schedule))
-    slack[levels.op] = (latest_end - end)[1:]
-    slack = slack[groups_of(schedule)]
-    return Slack(slack, float(paths[1:][end[1:] == timeline.makespan].sum()))
+    order = find_order(timeline.schedule)
+    start, end = (np.append(0.0, column[order.rows.op]) for column in (timeline.start, timeline.end))
+    latest, paths = np.full(len(end), timeline.makespan), np.zeros(len(end))
+    found = Paths(start, end, latencies[order.rows.carries], latest, paths)
+    run_in_place(trace, len(end), order.rows, found)
+    at_the_end = end[1:] == timeline.makespan
+    return Slack((latest - end)[order.row], float(paths[1:][at_the_end].sum()))
 
 
 @dataclass(frozen=True)

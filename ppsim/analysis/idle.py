@@ -147,8 +147,8 @@ def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | Non
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
-    need, sender = timeline.schedule.dependency, find_senders(timeline.schedule)
-    need = np.where(sender == NONE, need, sender)
+    sender = find_senders(timeline.schedule)
+    need = np.where(sender == NONE, timeline.schedule.dependency, sender)
     return np.where(need == NONE, 0.0, timeline.end[need] + latencies)
 
 
@@ -297,6 +297,6 @@ def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
 def _last_ends(timeline: Timeline) -> NDArray[np.float64]:
     """Shape (devices,): end of each device's last op, 0 for a device without one."""
     schedule, last = timeline.schedule, np.zeros(timeline.schedule.n_devices)
-    computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE if schedule.has_lanes else slice(None)
+    computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
     np.maximum.at(last, schedule.device[computes], timeline.end[computes])
     return last

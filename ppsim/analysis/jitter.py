@@ -17,7 +17,7 @@ from ppsim.core.lanes import find_senders, groups_of
 from ppsim.core.ops import TIMED, Stream, mask
 from ppsim.core.schedule import Schedule
 from ppsim.core.sequences import LinearTimes, linear_times
-from ppsim.engine.simple.batch import Floats, Levels, cut_samples, find_levels, find_makespans
+from ppsim.engine.simple.batch import Floats, Order, cut_samples, find_makespans, find_order
 from ppsim.engine.simple.columns import size_object
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
@@ -60,7 +60,7 @@ class Sampler:
     """Draws iterations of one schedule."""
 
     schedule: Schedule  # what runs
-    levels: Levels  # the order in which its ops are timed
+    order: Order  # in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
     lengths: LinearTimes | None  # how these follow from the factors of microbatches, which each sample draws
     latency: Floats  # likewise, of each op's input
@@ -97,7 +97,7 @@ class Sampler:
             durations[self.together[self.first]] = slowest
         if chunk.slow_link is not None:
             latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
-        return find_makespans(self.schedule, self.levels, durations, latencies, self.host_link)
+        return find_makespans(self.schedule, self.order, durations, latencies, self.host_link)
 
 
 class Chunk(NamedTuple):
@@ -236,7 +236,7 @@ def _sampler(
     order = np.argsort(group, kind="stable")
     return Sampler(
         schedule=schedule,
-        levels=find_levels(schedule),
+        order=find_order(schedule),
         duration=costs.durations_by_device(schedule)[:, None],
         lengths=linear_times(schedule, costs) if drawn else None,
         latency=costs.latencies(schedule)[:, None],

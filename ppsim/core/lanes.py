@@ -31,7 +31,7 @@ _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
 
 @dataclass(frozen=True)
 class Inputs:
-    """What each op waits for beside the op before it on its lane, in CSR form."""
+    """Inputs of each op, the op before it on its lane not among them, in CSR form."""
 
     offsets: Indices  # shape (ops + 1,), where each op's inputs begin and end
     op: Indices  # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
@@ -96,24 +96,42 @@ def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArra
 
 
 def find_inputs(schedule: Schedule) -> Inputs:
-    """Find the inputs of every op: of the neighbouring stage, those that its kind needs, and the op that gates it.
+    """Find the inputs of every op: that of a stage, then those of :func:`find_other_inputs`."""
+    ops = np.flatnonzero((schedule.dependency != NONE) & ~schedule.awaits_feedback)
+    of_stage = (ops, schedule.dependency[ops].astype(np.int64), True)
+    return _list_inputs(schedule, [of_stage, *_others(schedule)])
+
+
+def find_other_inputs(schedule: Schedule) -> Inputs:
+    """Find the inputs from no neighbouring stage: the op that gates an op, what is fed back, its kind's needs.
 
     A need of a result that no op makes is left out, unless its kind must have it.
     """
-    ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, the own, or fed back
-    found, sent = [(ops, schedule.dependency[ops].astype(np.int64)), _gates(schedule)], [True, False]
+    return _list_inputs(schedule, _others(schedule))
+
+
+def _others(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
+    """List ops that wait, the op that each waits for, and whether its result can be a message."""
+    fed = np.flatnonzero(schedule.awaits_feedback)
+    found = [(*_gates(schedule), False), (fed, schedule.dependency[fed].astype(np.int64), True)]
     makers: dict[Result, Indices] = {}
     for code in np.unique(schedule.kind).tolist():
         for need in _NEEDS[code]:
             if need.result not in makers:
                 makers[need.result] = _makers(schedule, need.result)
-            found.append(_find(schedule, np.flatnonzero(schedule.kind == code), need, makers[need.result]))
-            sent.append(need.sent)
-    target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
+            waiting = np.flatnonzero(schedule.kind == code)
+            found.append((*_find(schedule, waiting, need, makers[need.result]), need.sent))
+    return found
+
+
+def _list_inputs(schedule: Schedule, found: list[tuple[Indices, Indices, bool]]) -> Inputs:
+    """Order the inputs by the op that waits; of one op they keep their order."""
+    target = np.concatenate([waiting for waiting, _, _ in found])
+    source = np.concatenate([needed for _, needed, _ in found])
+    message = np.repeat([sent for _, _, sent in found], [len(waiting) for waiting, _, _ in found])
     order = np.argsort(target, kind="stable")
-    message = np.repeat(sent, [len(part[0]) for part in found])
-    fed = schedule.awaits_feedback[target]
-    crosses = message & (source >= 0) & (fed | (schedule.device[source] != schedule.device[target]))
+    sent = schedule.awaits_feedback[target] | (schedule.device[source] != schedule.device[target])
+    crosses = message & (source >= 0) & sent
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
 

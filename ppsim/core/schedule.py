@@ -306,7 +306,7 @@ class Schedule(Columns):
         chunk = placement.chunk[0, self.stage]
         if placement.n_replicas > 1:
             chunk = np.where(placement.devices[0, self.stage] == self.device, chunk, placement.chunk[1, self.stage])
-        return np.where(self.stage < 0, 0, chunk) if self.has_lanes else chunk
+        return np.where(self.stage < 0, 0, chunk)
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Yield the ops in slices that fit a processor's cache, with each op's place in a flat (kind, stage) table."""

@@ -19,8 +19,9 @@ class Timeline:
         schedule: the schedule that was timed.
         start: shape (ops,), in ``unit``, from the start of the iteration.
         end: shape (ops,). Both ops of a pair share start and end.
-        bound: shape (ops,), the op whose end set the start: the one before in the queue, or on another device
-            the one whose message came later; -1 where nothing did.
+        bound: shape (ops,), the op whose end or message set the start. Of two at one time that is the op
+            before on the same stream of the device, then the input from the neighbouring stage. What
+            runs on all devices has the bound of the device that came last; -1 where nothing set it.
         unit: name of the time unit.
         finish: end of the last message, collective or host work, if that is after the last op.
         comm: latency of a message, a number or shape (devices, devices), where messages only have one; None where it

@@ -327,7 +327,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
 
     from ppsim.core.lanes import refuse_lanes
     from ppsim.core.sequences import LinearTimes
-    from ppsim.engine.simple.batch import find_levels
+    from ppsim.engine.simple.batch import find_order
     from ppsim.search.dealing.deal import deal
     from ppsim.search.dealing.problem import Pipeline, Problem
 
@@ -344,7 +344,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
     row = np.empty(len(schedule), np.int64)
     row[table] = np.arange(table.size).reshape(table.shape)
     zero, one = np.zeros(len(schedule)), np.ones(len(schedule))
-    times, levels = LinearTimes(zero, one, zero, row, row), find_levels(schedule)
+    times, order = LinearTimes(zero, one, zero, row, row), find_order(schedule)
     K, R = ops.shape[:2]
     replica, microbatch = np.divmod(np.arange(R * M), M)
     slow, counts = np.ones((R, schedule.n_devices)), np.full(R, M)
@@ -352,7 +352,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
     with long_work("dealing microbatches"):
         for step in range(K):
             own = ops[step][:, table].transpose(0, 2, 1).reshape(R * M, -1)
-            pipeline = Pipeline(schedule, levels, times, slowdown.measured.transfer[step], slow)
+            pipeline = Pipeline(schedule, order, times, slowdown.measured.transfer[step], slow)
             problem = Problem(pipeline, own, replica, microbatch, counts, M, across=options.across)
             found = deal(problem, options.deal_for / K)
             bounds[step] = found.bound

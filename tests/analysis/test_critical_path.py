@@ -13,7 +13,7 @@ from ppsim.analysis.critical_path import STEP, critical_path, path_text, sensiti
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.lanes import groups_of
 from ppsim.core.schedule import NONE
-from ppsim.engine.simple.batch import find_ends, find_levels
+from ppsim.engine.simple.batch import find_ends, find_order
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 from ppsim.schedules import generate
@@ -79,11 +79,11 @@ def test_slack_is_as_far_as_an_op_can_slip(name, data):
     found = slack_of(timeline, latencies)
     op = data.draw(st.integers(0, len(schedule) - 1))
     op = op - 1 if NONE != schedule.pair[op] < op else op
-    levels, durations = find_levels(schedule), times.durations(schedule)
+    order, durations = find_order(schedule), times.durations(schedule)
     for more, expected in ((0.0, 0.0), (1.0, 1.0)):
         longer = durations.copy()
         longer[op] += found.slack[op] + more
-        end = find_ends(levels, longer[:, None], latencies[:, None])
+        end = find_ends(order, longer[:, None], latencies[:, None])
         assert end.max() == pytest.approx(timeline.makespan + expected)
     assert (found.slack >= 0).all()
     assert (found.slack[critical_path(timeline)] == 0).all()

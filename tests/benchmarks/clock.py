@@ -40,4 +40,4 @@ def duration(value: float) -> str:
 def compile_always(above: int = 0) -> None:
     """Have the compiled kernels run at every size, or only once ``above`` ops have been timed."""
     engine: Any = importlib.import_module("ppsim.engine.simple.longest_path")
-    engine.COMPILE_SIMULATION_ABOVE = engine.streams.COMPILE_STREAMS_ABOVE = above
+    engine.COMPILE_SIMULATION_ABOVE = above

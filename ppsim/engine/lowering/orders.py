@@ -19,7 +19,8 @@ from ppsim.core.costs import costs_for
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.waiting import PARTS, UNKNOWN
 from ppsim.engine.lowering import lower_kernel as kernel
-from ppsim.engine.simple.longest_path import explain_deadlock, simulate
+from ppsim.engine.simple.deadlock import explain_deadlock
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
 
 
@@ -77,8 +78,7 @@ def order_as_torch(lowering: Lowering) -> Keys:
     run_in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter, parts=PARTS)
     ran = turn[position] >= 0
     if not ran.all():
-        head = compute.offsets[:-1] + np.bincount(compute.device[ran], minlength=compute.n_devices)
-        raise Deadlock(*explain_deadlock(compute, head))
+        raise Deadlock(*explain_deadlock(compute, ran))
     return _issue_together(turn, turn[position[lowering.producer]] + 1, lowering.producer)
 
 

@@ -1,150 +1,156 @@
-"""Time one schedule under many costs at once: the simple model's longest path, many samples in one array step.
+"""Time one schedule under many costs at once: its ops in one order, replayed for many samples.
 
-Ops equally far along the pipeline do not depend on each other. They form a level; a level of all samples is a few array
-operations, so that neither the ops nor the samples cost a Python step each.
+What an op waits for does not depend on costs, so one order of ops fits all samples. Each op is a few
+array operations over the samples in CPython, and a loop over them in machine code. Where devices
+share a link to their host, times decide which copy is next: there each sample is a run by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.base.compiled import load, pays
 from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import find_senders, groups_of, list_waits, once_a_schedule, previous_on_lane, refuse_lanes
+from ppsim.core.lanes import (
+    find_senders,
+    groups_of,
+    list_waits,
+    once_a_schedule,
+    previous_on_lane,
+)
 from ppsim.core.ops import COMPUTE, TIMED
 from ppsim.core.schedule import NONE, Schedule
-from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.streams import run_streams
+from ppsim.engine.simple.longest_path import simulate, time_each
+from ppsim.engine.simple.replay_kernel import Rows, Times, replay
 
 Floats = NDArray[np.float64]
-# Numbers per array of one chunk of samples: many enough to drown the cost of a step, few enough for a cache.
+# Numbers in an array of one chunk of samples: enough to hide the cost of a step, not too many for
+# a cache.
 IN_FLIGHT = 1 << 19
+# When a process has replayed this many rows in CPython, the compiled kernel has paid for its
+# loading.
+COMPILE_REPLAY_ABOVE = 20_000
+NO_TIMES = np.empty((0, 1))
 
 
 @dataclass(frozen=True)
-class Levels:
-    """A schedule's ops level by level; build it with :func:`find_levels`.
+class Order:
+    """An order in which the ops of a schedule can be timed; build it with :func:`find_order`."""
 
-    A pair counts once, as its first op, and so does an op on all devices. A row is an op's place in this order, counted
-    from 1; row 0 ends at time 0. An edge is an input of a row. Edges stand in the order of levels; ``parts`` cuts those
-    of a level so that the k-th part has the k-th inputs of the level's first rows.
-    """
-
-    bounds: NDArray[np.int64]  # shape (levels + 1,), the rows where each level begins and ends
-    op: NDArray[np.int64]  # shape (rows - 1,), the op of each row from 1
-    before: NDArray[np.int64]  # shape (rows - 1,), the row before it on its lane
-    target: NDArray[np.int64]  # shape (edges,), the row that needs the input
-    needs: NDArray[np.int64]  # shape (edges,), the row that makes it
-    inputs: NDArray[np.int64]  # shape (edges,), the op whose message it is; one that gets none where it is no message
-    parts: list[list[slice]]  # for each level, its cuts of edges
+    rows: Rows
+    row: NDArray[np.int64]  # shape (ops,), the row of each op
 
 
 @once_a_schedule
-def find_levels(schedule: Schedule) -> Levels:
-    """Find the order in which ops can be timed, whatever they cost (Deadlock: the schedule cannot finish)."""
-    most = max(schedule.n_stages, schedule.n_devices)
-    ones = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE} if schedule.has_lanes else {}
-    costs = Costs(np.ones((len(COMPUTE), schedule.n_stages)), pair=np.ones(schedule.n_stages), others=ones)
-    steps = simulate(schedule, costs).start
-    group, edges = groups_of(schedule), _edges(schedule)
-    first = np.flatnonzero(group == np.arange(len(schedule)))
-    op = first[np.lexsort((-np.bincount(edges[0], minlength=len(schedule))[first], steps[first]))]
+def find_order(schedule: Schedule) -> Order:
+    """Find an order in which ops can be timed, whatever they cost (Deadlock: it cannot finish)."""
+    group, edges = groups_of(schedule), _list_edges(schedule)
+    leads = np.flatnonzero(group == np.arange(len(schedule)))
+    op = leads[np.argsort(_steps(schedule)[leads], kind="stable")]
     row = np.zeros(len(schedule) + 1, np.int64)  # the last is for no op
     row[op] = np.arange(1, len(op) + 1)
     row[:-1] = row[group]
-    bounds = np.append(np.flatnonzero(np.diff(steps[op], prepend=-1.0)), len(op)) + 1
     target, needs = row[edges[0]], row[edges[1]]
-    order = np.argsort(target, kind="stable")
-    rank = np.arange(len(order)) - np.searchsorted(target[order], target[order])
-    level = np.searchsorted(bounds, target[order], side="right") - 1
-    place = np.lexsort((target[order], rank, level))
-    order, key = order[place], level[place] * np.int64(len(order) + 1) + rank[place]
-    cuts = np.append(np.flatnonzero(np.diff(key, prepend=-1)), len(order)).tolist()
-    parts: list[list[slice]] = [[] for _ in bounds[1:]]
-    for begin, end in pairwise(cuts):
-        parts[level[place[begin]]].append(slice(begin, end))
+    order = np.lexsort((needs, target))
+    inputs_at = np.searchsorted(target[order], np.arange(1, len(op) + 2))
     before = row[previous_on_lane(schedule)[op]]
-    return Levels(bounds, op, before, target[order], needs[order], edges[2][order], parts)
+    return Order(Rows(op, before, inputs_at, needs[order], edges[2][order]), row[:-1])
 
 
-def _edges(schedule: Schedule) -> NDArray[np.int64]:
-    """The inputs of ops beside the op before on their lane, rows target, source and op whose message it is, once each.
+def _steps(schedule: Schedule) -> Floats:
+    """Find the start of every op where all take as long: what an op waits for starts earlier."""
+    most = max(schedule.n_stages, schedule.n_devices)
+    others = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE}
+    ones = np.ones((len(COMPUTE), schedule.n_stages))
+    return simulate(schedule, Costs(ones, pair=ones[0], others=others)).start
 
-    Those of all ops that start together are the first one's.
+
+def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
+    """List the inputs of ops, rows target, source and op whose message it is, once each.
+
+    Ops that start together have theirs as the first one's. The op before on the lane is no input.
     """
-    if not schedule.has_lanes:
+    if not schedule.has_lanes:  # general code takes eight times as long
         op = np.flatnonzero(schedule.dependency != NONE)
-        lead = np.arange(len(schedule))
-        lead[schedule.second_of_pairs] -= 1
-        return np.stack([lead[op], schedule.dependency[op], op])
+        return np.stack([groups_of(schedule)[op], schedule.dependency[op], op])
     group, waits = groups_of(schedule), list_waits(schedule)
     silent = int(np.argmax(find_senders(schedule) == NONE))
     edges = np.stack([group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)])
-    found: NDArray[np.int64] = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    own = waits.on_lane & (waits.op == edges[0])
+    found: NDArray[np.int64] = np.unique(edges[:, ~own & (edges[0] != edges[1])], axis=1)
     return found
 
 
-def find_ends(levels: Levels, durations: Floats, latencies: Floats, earliest: Floats | None = None) -> Floats:
-    """Compute the end of each row in each sample, bit for bit as ``simulate`` does; shape (rows, samples), row 0 zero.
+def find_ends(
+    order: Order,
+    durations: Floats,
+    latencies: Floats,
+    earliest: Floats = NO_TIMES,
+    gaps: Floats = NO_TIMES,
+) -> Floats:
+    """Compute the end of each row in each sample, bit for bit as ``simulate`` does.
 
-    Durations, latencies (0 for ops that get no message) and ``earliest``, before which no op starts, have shape (ops,
-    samples); latencies may have one sample for all.
+    Returns shape (rows + 1, samples), with zeros in row 0. All times have shape (ops, samples):
+    durations; latencies, 0 for ops that get no message; ``earliest``, before which no op starts;
+    ``gaps`` before each op but the first of a lane. Latencies and gaps may have one sample for all.
+    Of ops that start together the first one's times count, but for latencies.
     """
-    end = np.zeros((len(levels.op) + 1, durations.shape[1]))
-    for (first, stop), parts in zip(pairwise(levels.bounds.tolist()), levels.parts, strict=True):
-        rows = slice(first - 1, stop - 1)
-        begin = end.take(levels.before[rows], axis=0)
-        for part in parts:
-            arrival = end.take(levels.needs[part], axis=0)
-            arrival += latencies.take(levels.inputs[part], axis=0)
-            here = begin[: len(arrival)]
-            np.maximum(here, arrival, out=here)
-        if earliest is not None:
-            np.maximum(begin, earliest.take(levels.op[rows], axis=0), out=begin)
-        np.add(begin, durations.take(levels.op[rows], axis=0), out=end[first:stop])
+    end = np.zeros((len(order.rows.op) + 1, durations.shape[1]))
+    columns = [np.ascontiguousarray(each) for each in (durations, latencies, gaps, earliest)]
+    times = Times._make([*columns, end])
+    paid = pays(replay, len(end), COMPILE_REPLAY_ABOVE)
+    compiled = load(replay, order.rows, times) if paid else None
+    (compiled or _replay_arrays)(order.rows, times)
     return end
 
 
-def find_makespans(schedule: Schedule, levels: Levels, durations: Floats, latencies: Floats, host_link: int) -> Floats:
-    """Compute the makespan of each sample, shape (samples,), one by one where devices share a link to their host.
+def _replay_arrays(rows: Rows, times: Times) -> None:
+    """Find the end of every row as :func:`replay` does, an array operation for each step of it."""
+    end, duration, latency, gap = (list(table) for table in (times.end, *times[:3]))
+    earliest, inputs_at = list(times.earliest), rows.inputs_at.tolist()
+    inputs = list(zip(rows.needs.tolist(), rows.carries.tolist(), strict=True))
+    begin, arrival = np.empty((2, times.end.shape[1]))
+    for row, (op, before) in enumerate(zip(rows.op.tolist(), rows.before.tolist(), strict=True), 1):
+        latest = np.add(end[before], gap[op], out=begin) if gap and before else end[before]
+        for need, message in inputs[inputs_at[row - 1] : inputs_at[row]]:
+            latest = np.maximum(latest, np.add(end[need], latency[message], out=arrival), out=begin)
+        if earliest:
+            latest = np.maximum(latest, earliest[op], out=begin)
+        np.add(latest, duration[op], out=end[row])
 
-    There the time of each copy decides which is next. See :func:`find_ends` for the rest.
+
+def find_makespans(schedule: Schedule, order: Order, durations: Floats, latencies: Floats, host_link: int) -> Floats:
+    """Compute the makespan of each sample, shape (samples,); see :func:`find_ends`.
+
+    ``host_link`` devices share a link to their host, 0 for none.
     """
-    if not host_link:
-        return find_ends(levels, durations, latencies).max(axis=0)
-    runs = run_streams(schedule, host_link, durations, latencies)
-    return np.array([(start + durations[:, n]).max() for n, (start, _) in enumerate(runs)])
+    if host_link:
+        return time_each(schedule, durations, latencies, host_link)
+    makespans: Floats = find_ends(order, durations, latencies).max(axis=0)
+    return makespans
 
 
 def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats) -> Floats:
-    """Compute the makespan of each sample where devices need a gap before each op, shape (samples,).
+    """Compute the makespan of each sample where lanes need a gap before each op, shape (samples,).
 
-    The first op of a device needs none. A gap is told as if the op before took longer, and its messages left earlier.
-    All have shape (samples, ops), gaps also (ops,); latencies are of each op's input, 0 on the same device.
+    The first op of a lane needs none; ops that start together need the first one's. All have shape
+    (samples, ops), gaps also (ops,); latencies are of each op's message, 0 for none.
 
     Raises:
         Deadlock: the schedule cannot finish.
-        InputError: it has several streams.
     """
-    refuse_lanes(schedule, "a model of gaps between ops")
-    levels, after = find_levels(schedule), np.zeros_like(durations)
-    leads = np.flatnonzero(schedule.leads)
-    follows = np.diff(schedule.device[leads]) == 0
-    after[:, leads[:-1][follows]] = np.atleast_2d(gaps)[:, leads[1:][follows]]
-    after[:, schedule.second_of_pairs] = after[:, schedule.first_of_pairs]
-    has = np.flatnonzero(schedule.dependency >= 0)
-    left = latencies.copy()
-    left[:, has] -= after[:, schedule.dependency[has]]
+    order, each = find_order(schedule), np.atleast_2d(gaps)
 
     def sample(first: int, stop: int) -> Floats:
-        columns = (durations[first:stop] + after[first:stop], left[first:stop])
-        end = find_ends(levels, *(np.ascontiguousarray(column.T) for column in columns))
-        return (end[1:] - after[first:stop, levels.op].T).max(axis=0)
+        own = each[first:stop] if len(each) > 1 else each
+        times = (durations[first:stop].T, latencies[first:stop].T)
+        ends: Floats = find_ends(order, *times, gaps=own.T).max(axis=0)
+        return ends
 
     return run_in_chunks(sample, len(durations), len(schedule))
 
@@ -157,10 +163,10 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
     Raises:
         Deadlock: the schedule cannot finish.
     """
-    levels, link = find_levels(schedule), max((each.host_link for each in costs), default=0)
+    order, link = find_order(schedule), max((each.host_link for each in costs), default=0)
 
     def sample(first: int, stop: int) -> Floats:
-        return find_makespans(schedule, levels, *_columns(schedule, costs[first:stop]), link)
+        return find_makespans(schedule, order, *_columns(schedule, costs[first:stop]), link)
 
     return run_in_chunks(sample, len(costs), len(schedule))
 

@@ -1,123 +1,233 @@
-"""The simple model: time a schedule under its costs."""
+"""The simple model: time a schedule under its costs.
+
+An op starts when the op before it on its lane has ended and all its inputs have arrived; an op on
+all devices, when that holds on each of them. Of devices that share a link to their host, one at a
+time copies in each direction, first come, first served.
+:mod:`ppsim.engine.simple.longest_path_kernel` describes the columns and the order of ops.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ppsim.base.compiled import can_compile, load, pays, view
-from ppsim.core import waiting
+from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
 from ppsim.core.costs import Costs
+from ppsim.core.lanes import MISSING, find_other_inputs, groups_of, lanes_of, once_a_schedule
+from ppsim.core.ops import COMPUTE, TIMED, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
-from ppsim.engine.simple import streams, streams_kernel
+from ppsim.engine.simple.deadlock import explain_deadlock
 from ppsim.engine.simple.longest_path_kernel import Columns
-from ppsim.engine.simple.streams import explain_missing, simulate_streams
 from ppsim.errors import Deadlock
 
 # When a process has timed this many ops in CPython, the compiled kernel has paid for its loading
 # (tests/benchmarks/crossing.py).
 COMPILE_SIMULATION_ABOVE = 400_000
-ALIKE = np.empty(0)  # no durations by op: all ops of a kind and stage take the same
+NO_TIMES, NO_OPS, NO_IDS = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32)
+_EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
+
+
+class Lanes(NamedTuple):
+    """The ops of a schedule lane by lane, without their costs."""
+
+    order: Ints  # shape (ops,), the op at each place; empty where the lanes are the queues
+    place: Ints  # shape (ops,), the place of each op; likewise
+    offsets: Ints  # this and the following as in the kernel's :class:`Columns`
+    kind: Codes
+    stage: Ids
+    microbatch: Ids
+    pair: Ids
+    gives: Ints
+    needs: Ints
+    entries: int  # the number of entries
+    inputs_at: Ints
+    inputs: Ints
+    sent: Flags
+    gate: Ints  # meetings alone: the costs determine who shares a link
+    missing: Ints
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
-    """Time every op of a schedule: the exact longest path over its queues.
+    """Time every op of a schedule: the exact longest path over its lanes.
 
-    Each device runs its queue in order; an op starts when the device is free and its input has arrived. A
-    message between devices takes the latency of its link and occupies neither side.
+    A message between devices takes the latency of its link and occupies neither side.
 
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.
     """
     costs.check_fit(schedule)
+    latency = np.asarray(costs.comm, np.float64)
     if schedule.has_lanes or schedule.feeds_back:
-        return simulate_streams(schedule, costs)
-    time, latency = np.asarray(costs.time, np.float64).ravel(), np.asarray(costs.comm, np.float64).ravel()
-    halves = np.empty(0) if costs.pair is None else costs.pair / 2
-    own = ALIKE if costs.alike else costs.durations(schedule)
-    ran, columns = _execute(build_columns(schedule, time, halves, latency, own), len(schedule))
-    if ran < len(schedule):
-        raise Deadlock(*explain_deadlock(schedule, np.asarray(columns.head)))
-    start, end, bound = (
-        np.asarray(columns.start, np.float64),
-        np.asarray(columns.end, np.float64),
-        np.asarray(columns.bound, np.int32),
+        lanes = lanes_table(schedule)
+        own = costs.durations(schedule)[lanes.order]
+        if schedule.feeds_back:
+            latency = costs.latencies(schedule)[lanes.order]
+        made = build_columns(schedule, lanes, own, latency, costs.host_link)
+        columns = _run(schedule, lanes, made)
+        bound = np.append(lanes.order, NONE)[columns.bound][lanes.place]
+        times = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
+        start, end = (column[lanes.place] for column in times)
+    else:
+        own = NO_TIMES if costs.alike else costs.durations(schedule)
+        time = np.asarray(costs.time, np.float64).ravel()
+        halves = NO_TIMES if costs.pair is None else costs.pair / 2
+        lanes = _queues(schedule)
+        made = build_columns(schedule, lanes, own, latency, 0, time, halves)
+        columns = _run(schedule, lanes, made)
+        bound = np.asarray(columns.bound, np.int32)
+        start, end = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
+    bound = bound.astype(np.int32, copy=False)
+    return Timeline(schedule, start, end, bound, costs.unit, comm=costs.comm, feedback=costs.feedback)
+
+
+def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_link: int) -> Floats:
+    """Return the makespan of each sample of a schedule with lanes, shape (samples,).
+
+    Each is timed by itself: the times of copies decide which is next on a shared link. Durations,
+    and latencies of each op's message, have shape (ops, samples); of ops that start together the
+    first one's duration counts.
+
+    Raises:
+        Deadlock: the schedule cannot finish.
+    """
+    lanes, makespans = lanes_table(schedule), np.empty(durations.shape[1])
+    leader = groups_of(schedule)[lanes.order]
+    for sample, (duration, latency) in enumerate(zip(durations.T, latencies.T, strict=True)):
+        columns = build_columns(schedule, lanes, duration[leader], latency[lanes.order], host_link)
+        makespans[sample] = np.max(_run(schedule, lanes, columns).end)
+    return makespans
+
+
+@once_a_schedule
+def _queues(schedule: Schedule) -> Lanes:
+    """Return the queues of devices that only compute as lanes."""
+    gives, needs, nothing = schedule.results
+    columns = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    others = (NO_OPS, NO_OPS, np.empty(0, np.bool_), NO_OPS, NO_OPS)
+    return Lanes(NO_OPS, NO_OPS, *columns, gives, needs, nothing, *others)
+
+
+@once_a_schedule
+def lanes_table(schedule: Schedule) -> Lanes:
+    """Put the ops of a schedule into lanes, and list the inputs that are not the neighbour's."""
+    gives, needs, nothing = schedule.results
+    lane, lanes, n = lanes_of(schedule), schedule.n_devices * len(Stream), len(schedule)
+    order = np.argsort(lane, kind="stable")
+    place = np.full(n + 1, NONE, np.int64)  # the last is for no op
+    place[order] = np.arange(n)
+    shared = np.flatnonzero(_EVERYWHERE[schedule.kind])
+    group = groups_of(schedule)[shared]
+    _, meeting, missing = np.unique(group, return_inverse=True, return_counts=True)
+    gate = np.full(n, NONE, np.int64)
+    gate[place[shared]] = meeting
+    others = find_other_inputs(schedule)
+    count = np.diff(others.offsets)[order]
+    inputs_at = np.append(0, np.cumsum(count))
+    listed = np.arange(inputs_at[-1]) + np.repeat(others.offsets[order] - inputs_at[:-1], count)
+    never = nothing + n + len(missing)  # where no op leaves a result
+    of_no_stage = np.full((len(TIMED) - len(COMPUTE)) * schedule.n_stages, nothing)
+    return Lanes(
+        order=order,
+        place=place[:-1],
+        offsets=np.append(0, np.cumsum(np.bincount(lane, minlength=lanes))),
+        kind=schedule.kind[order],
+        stage=np.maximum(schedule.stage[order], 0),
+        microbatch=schedule.microbatch[order],
+        pair=place[schedule.pair[order]].astype(np.int32),
+        gives=np.append(gives, of_no_stage),
+        needs=np.append(needs, of_no_stage),
+        entries=never + 1,
+        inputs_at=inputs_at,
+        inputs=np.where(others.op == MISSING, never, nothing + place[others.op])[listed],
+        sent=others.crosses[listed],
+        gate=gate,
+        missing=missing,
     )
-    return Timeline(schedule, start, end, bound, costs.unit, comm=costs.comm)
 
 
 def build_columns(
-    schedule: Schedule, time: NDArray[Any], halves: NDArray[Any], latency: NDArray[Any], own: NDArray[Any] = ALIKE
+    schedule: Schedule,
+    lanes: Lanes,
+    own: Floats,
+    latency: Floats,
+    host_link: int = 0,
+    time: Floats = NO_TIMES,
+    halves: Floats = NO_TIMES,
 ) -> Columns:
-    """Collect a schedule's queues and costs for the kernel, with room for its results."""
-    n, devices = len(schedule), schedule.n_devices
-    gives, needs, nothing = schedule.results
-    maker = np.full(nothing, UNKNOWN, np.int32)
+    """Collect lanes and costs for the kernel, with room for its results; see :class:`Columns`.
+
+    ``own``, shape (ops,), is in the order of the lanes. ``latency`` is one number, or has shape
+    (devices, devices), or (ops,) in the order of the lanes.
+    """
+    n, count = len(schedule), len(lanes.offsets) - 1
+    gate, links = (lanes.gate, 0) if not host_link else _link_gates(schedule, lanes, host_link)
+    device = schedule.device[lanes.order] if len(lanes.order) else schedule.device
     return Columns(
-        offsets=schedule.offsets,
-        kind=schedule.kind,
-        stage=schedule.stage,
-        microbatch=schedule.microbatch,
-        pair=schedule.pair,
-        device=schedule.device if len(latency) > 1 else schedule.stage[:0],
-        gives=gives,
-        needs=needs,
-        maker=maker,
-        time=time,
+        offsets=lanes.offsets,
+        kind=lanes.kind,
+        stage=lanes.stage,
+        microbatch=lanes.microbatch,
+        pair=lanes.pair,
+        device=device if latency.ndim == 2 else device[:0],
+        gives=lanes.gives,
+        needs=lanes.needs,
+        inputs_at=lanes.inputs_at,
+        inputs=lanes.inputs,
+        sent=lanes.sent,
+        gate=gate,
+        maker=np.full(lanes.entries, UNKNOWN, np.int32),
+        time=time if len(time) else np.zeros(len(lanes.needs)),
         halves=halves,
         own=own,
-        latency=latency,
+        latency=latency.ravel(),
         start=np.empty(n),
         end=np.empty(n),
         bound=np.empty(n, np.int32),
-        head=np.empty(devices, np.int64),
-        waiter=np.empty(devices, np.int64),
-        ready=np.empty(devices, np.int64),
+        head=np.empty(count, np.int64),
+        waiter=np.empty(count, np.int64),
+        ready=np.empty(count, np.int64),
+        missing=lanes.missing.copy() if len(lanes.missing) else NO_OPS,
+        latest=np.full(len(lanes.missing), NONE, np.int32) if len(lanes.missing) else NO_IDS,
+        free=np.zeros(links) if links else NO_TIMES,
+        last=np.full(links, NONE, np.int32) if links else NO_IDS,
+        turn=np.full(links, NONE, np.int32) if links else NO_IDS,
     )
 
 
-def _execute(columns: Columns, n: int) -> tuple[int, Columns]:
+def _link_gates(schedule: Schedule, lanes: Lanes, shared: int) -> tuple[Ints, int]:
+    """Return the gates where ``shared`` devices share a link, and the number of links."""
+    stream = lanes_of(schedule)[lanes.order] % len(Stream)
+    copies = (stream == Stream.COPY_OUT) | (stream == Stream.COPY_IN)
+    link = schedule.device[lanes.order] // shared * len(Stream) + stream
+    gate = np.where(copies, len(lanes.missing) + link, lanes.gate)
+    return gate, -(-schedule.n_devices // shared) * len(Stream)
+
+
+def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
+    """Run the kernel over columns, or over lists of them, which are returned with its results."""
+    n = len(schedule)
     if not pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
-        lists: Any = Columns._make([column.tolist() for column in columns])  # of integers of any length
-        return kernel.execute(lists), lists
-    compiled = load(kernel.execute, columns, parts=waiting.PARTS)  # lists this long would fill the memory
-    return compiled(columns) if compiled else kernel.execute(view(columns)), columns
+        # lists hold integers of any length
+        lists: Any = Columns._make([column.tolist() for column in columns])
+        ran, columns = kernel.execute(lists), lists
+    else:  # lists of so many ops would fill the memory
+        compiled = load(kernel.execute, columns, parts=kernel.PARTS)
+        ran = compiled(columns) if compiled else kernel.execute(view(columns))
+    if ran < n:
+        lane = np.repeat(np.arange(len(columns.offsets) - 1), np.diff(columns.offsets))
+        done = np.arange(n) < np.take(columns.head, lane)
+        done = done[lanes.place] if len(lanes.place) else done
+        raise Deadlock(*explain_deadlock(schedule, done))
+    return columns
 
 
 def compile_now(schedule: Schedule, costs: Costs) -> None:
-    """Load the compiled kernel of such schedules and use it from now on: for a process that answers while one waits."""
+    """Load the compiled kernel and use it from now on, for a process that answers in real time."""
     if can_compile():
-        pays(streams_kernel.execute, streams.COMPILE_STREAMS_ABOVE, streams.COMPILE_STREAMS_ABOVE)
         pays(kernel.execute, COMPILE_SIMULATION_ABOVE, COMPILE_SIMULATION_ABOVE)
         simulate(schedule, costs)
-
-
-def explain_deadlock(schedule: Schedule, head: NDArray[Any]) -> tuple[str, str]:
-    """Return the message and the hint for queues that deadlock at ``head``."""
-    done = np.arange(len(schedule)) < np.take(head, schedule.device)
-    waits: dict[int, tuple[int, int]] = {}
-    for device in range(schedule.n_devices):
-        op = int(head[device])
-        if op < schedule.offsets[device + 1]:
-            members = (op,) if schedule.pair[op] == NONE else (op, op + 1)
-            needs = ((m, int(schedule.dependency[m])) for m in members)
-            waits[device] = next((m, need) for m, need in needs if need != NONE and (need < 0 or not done[need]))
-    for op, need in waits.values():
-        if need < 0:
-            return explain_missing(schedule, op)
-    links = []
-    for d in waiting.follow_circle(next(iter(waits)), lambda device: int(schedule.device[waits[device][1]])):
-        op, need = waits[d]
-        owner = int(schedule.device[need])
-        behind = (
-            "" if need in (head[owner], schedule.pair[head[owner]]) else f", behind {schedule.label(int(head[owner]))}"
-        )
-        links.append(f"device {d} at {schedule.label(op)} waits for {schedule.label(need)} on device {owner}{behind}")
-    return f"{schedule.name} deadlocks: " + "; ".join(
-        links
-    ), "move one of the awaited ops ahead of the op it stands behind"

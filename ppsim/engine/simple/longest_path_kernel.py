@@ -1,137 +1,259 @@
-"""The inner loop of the simple model: the exact longest path over device queues.
+"""The inner loop of the simple model: the exact longest path over the lanes of all devices.
 
-The function is plain Python over indexable sequences. CPython runs it over lists, which are fastest there;
-numba compiles the same source for large inputs (see :mod:`ppsim.engine.simple.longest_path`).
+A lane is one stream of one device: a queue of ops, each of which starts after the one before it.
+Where devices only compute, the lanes are the devices' queues. Columns are lane-major: lane ``l``
+owns ops ``offsets[l]:offsets[l + 1]``, and an op is named by its place in that order.
+
+An op starts at the latest of these ends. Of equal ones the first is its ``bound``:
+
+1. the end of the op before it on its lane;
+2. the arrival of its input from the neighbouring stage, which the op's kind and stage determine
+   (``needs``): nothing is listed for each op;
+3. the arrivals of its other inputs, in the order of ``inputs``: copies, results of collectives, the
+   op that gates it. Where devices only compute there are none.
+
+The two ops of a pair run as one op with the inputs of both, the first op's before the second's.
+After its inputs an op may have to pass a gate:
+
+- a meeting of all devices: its members start together when the last of them could, and have that
+  one's bound, of equal ones the first device's;
+- a link that several devices share: copies take it one at a time, first come, first served. A copy
+  that had to wait is bound by the copy before it on the link.
+
+Ops are taken depth first. Each turn takes one lane from a stack and runs it until its end, or until
+an op needs a result that does not exist yet. There the lane leaves its code in the entry of the
+result, and the op that makes the result puts the lane back on the stack. A copy on a shared link
+waits in a heap. Only when no other op can run does one copy take its link, the one that can start
+first: no copy that is still unknown could start before it.
+
+The function is plain Python over indexable sequences. CPython runs it over lists, which are fastest
+there; numba compiles the same source for large inputs (:mod:`ppsim.engine.simple.longest_path`).
 """
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ppsim.core.columns import Codes, Floats, Ids, Ints
-from ppsim.core.ops import COMPUTE, Kind
+from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
+from ppsim.core.ops import COMPUTE, TIMED, Kind
+from ppsim.core.waiting import PARTS as WAITING
 from ppsim.core.waiting import UNKNOWN, wait_code, waiting_device
 
 FULL_BACKWARD = int(Kind.B)
-KINDS = len(COMPUTE)
+KINDS, ALL_KINDS = len(COMPUTE), len(TIMED)
 
 
 class Columns(NamedTuple):
-    """All that the kernel reads and writes."""
+    """All that the kernel reads and writes.
 
-    offsets: Ints  # shape (devices + 1,), where each device's queue begins and ends
+    An *entry* holds the op that made a result. There are N entries by stage, microbatch and
+    direction. Where devices have several lanes, an entry for each op, one for each meeting, and one
+    for results that no op makes follow.
+    """
+
+    offsets: Ints  # shape (lanes + 1,), where each lane begins and ends
     kind: Codes  # shape (ops,), code of the op's kind
-    stage: Ids  # shape (ops,)
+    stage: Ids  # shape (ops,); 0 for an op without a stage
     microbatch: Ids  # shape (ops,)
-    pair: Ids  # shape (ops,), index of the partner op, -1 for none
-    device: Ids  # shape (ops,), the op's device; empty where all links have one latency
-    # shape (kinds x stages,), the place in ``maker`` of a kind's and stage's result for microbatch 0; the length of
-    # ``maker`` for none
+    pair: Ids  # shape (ops,), the partner op, -1 for none
+    device: Ids  # shape (ops,), the op's device; empty where ``latency`` is not by link
+    # shape (kinds x stages,), the entry of a kind's and stage's result for microbatch 0, N for none
     gives: Ints
-    needs: Ints  # likewise the place of its input
-    # a place per stage, microbatch and direction, the op that left that result; ``UNKNOWN`` everywhere at first, and
-    # until the op has run perhaps the code of a device that waits (see :mod:`ppsim.core.waiting`)
+    needs: Ints  # likewise the entry of its input
+    inputs_at: Ints  # shape (ops + 1,), where the other inputs of each op begin and end
+    inputs: Ints  # shape (other inputs,), the entry of each
+    sent: Flags  # shape (other inputs,), whether it is a message from another device
+    # shape (ops,), -1 for no gate, the number of a meeting, or meetings + the number of a link;
+    # empty where devices only compute
+    gate: Ints
+    # shape (entries,), the op that made the result; ``UNKNOWN`` at first, and until the op has run
+    # perhaps the code of a lane that waits (see :mod:`ppsim.core.waiting`)
     maker: Ids
     time: Floats  # shape (kinds x stages,), duration of an op
-    # shape (stages,), half the duration of a pair with a full backward; empty where a pair takes the sum of its ops
+    # shape (stages,), half the duration of a pair with a full backward; empty where a pair takes
+    # the sum of its ops
     halves: Floats
-    # shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where ``time`` and ``halves``
-    # say it
+    # shape (ops,), the duration of each op, both ops of a pair carrying the pair's; empty where
+    # ``time`` and ``halves`` determine it
     own: Floats
-    # shape (devices x devices,), latency of a message by source and target; one number where all links are alike
+    # latency of a message: one number; or shape (devices x devices,), by source and target; or
+    # shape (ops,), of the message that each op gets
     latency: Floats
     start: Floats  # shape (ops,), receives the start of each op
-    end: Floats  # shape (ops,), its end
-    # shape (ops,), the op whose end (and message) set the start: the one before in the queue, or the one that gave the
-    # input; the former where both come at one time, -1 for neither
-    bound: Ids
-    head: Ints  # shape (devices,), the first op of each device that has not run
-    waiter: Ints  # shape (devices,), the chain of devices that wait for the same result
-    ready: Ints  # shape (devices,), a stack of the devices to try next
+    end: Floats  # shape (ops,), receives its end
+    bound: Ids  # shape (ops,), receives the op that decided its start, -1 for none
+    head: Ints  # shape (lanes,), receives the first op of each lane that has not run
+    waiter: Ints  # shape (lanes,), the chain of lanes that wait for the same result
+    ready: Ints  # shape (lanes,), the stack of lanes to try next
+    missing: Ints  # shape (meetings,), how many members have not come
+    latest: Ids  # shape (meetings,), -1 at first: receives the member that could start last
+    free: Floats  # shape (links,), 0 at first: receives when each link is free
+    last: Ids  # shape (links,), -1 at first: receives the copy that took it last
+    turn: Ids  # shape (links,), -1 at first: receives the copy that may take it
 
 
 def execute(columns: Columns) -> int:
-    """Run every queue as far as it goes; return how many ops ran.
-
-    Each turn takes one device and runs its queue until it ends or needs a result that no op has left yet. There the
-    device leaves its code, and the op that leaves the result puts it back on the stack.
-    """
-    offsets, kind, stage, microbatch, pair = (
-        columns.offsets, columns.kind, columns.stage, columns.microbatch, columns.pair
-    )  # fmt: skip
-    gives, needs, maker, time, halves = columns.gives, columns.needs, columns.maker, columns.time, columns.halves
+    """Run every lane as far as it goes; return how many ops ran."""
+    offsets, kind, stage = columns.offsets, columns.kind, columns.stage
+    microbatch, pair = columns.microbatch, columns.pair
+    gives, needs, maker = columns.gives, columns.needs, columns.maker
+    inputs_at, inputs, sent, gate = columns.inputs_at, columns.inputs, columns.sent, columns.gate
+    time, halves, device = columns.time, columns.halves, columns.device
     start, end, bound = columns.start, columns.end, columns.bound
     head, waiter, ready = columns.head, columns.waiter, columns.ready
-    devices = len(offsets) - 1
-    stages = len(needs) // KINDS
-    for device in range(devices):
-        head[device] = offsets[device]
-        ready[device] = devices - 1 - device
-    depth = devices
+    missing, latest = columns.missing, columns.latest
+    lanes = len(offsets) - 1
+    for lane in range(lanes):
+        head[lane] = offsets[lane]
+        ready[lane] = lanes - 1 - lane
+    depth = lanes
     ran = 0
-    nothing = len(maker)
+    meetings = len(missing)
+    side_by_side = len(gate) > 0
+    stages = len(needs) // (ALL_KINDS if side_by_side else KINDS)
+    nothing = len(maker) - (len(gate) + meetings + 1 if side_by_side else 0)
     alike = len(columns.own) == 0
     pairs_cost = alike and len(halves) > 0
     latency = columns.latency[0]
-    links_differ = len(columns.latency) > 1
-    while depth > 0:
+    differ = len(columns.latency) > 1
+    by_link = len(device) > 0
+    devices = int(len(columns.latency) ** 0.5 + 0.5)
+    # copies that wait for a shared link: when they can start, when they came, the op, its lane
+    copies = [(0.0, 0.0, 0, 0) for _ in range(0)]
+    while True:
+        if depth == 0:
+            if len(copies) == 0:
+                return ran
+            begin, came, op, lane = heappop(copies)
+            link = gate[op] - meetings
+            if columns.free[link] > begin:
+                heappush(copies, (columns.free[link], came, op, lane))
+                continue
+            columns.turn[link] = op
+            ready[0] = lane
+            depth = 1
         depth -= 1
-        device = ready[depth]
-        first = offsets[device]
-        stop = offsets[device + 1]
-        op = head[device]  # the next to run: an op, or the first of a pair
-        begin = end[op - 1] if op > first else 0
+        lane = ready[depth]
+        first = offsets[lane]
+        stop = offsets[lane + 1]
+        op = head[lane]  # the next to run: an op, or the first of a pair
+        begin = end[op - 1] if op > first else 0.0
         cause = op - 1 if op > first else UNKNOWN
-        duration = 0
-        awaited = -1
-        after = op  # the op, or the pair's second one, whose input is looked for
+        duration = 0.0
+        awaited = UNKNOWN
+        after = op  # the op, or the pair's second one, whose inputs are looked for
         while after < stop:
             row = kind[after] * stages + stage[after]
-            place = needs[row]
-            if place < nothing:
-                place += microbatch[after]
-                need = maker[place]
+            entry = needs[row]
+            if entry < nothing:
+                entry += microbatch[after]
+                need = maker[entry]
                 if need < 0:
-                    awaited = place
+                    awaited = entry
                     break
                 arrival = end[need]
                 if need < first or need >= stop:
-                    if links_differ:
-                        latency = columns.latency[columns.device[need] * devices + device]
+                    if differ:
+                        link = device[need] * devices + device[after] if by_link else after
+                        latency = columns.latency[link]
                     arrival += latency
                 if arrival > begin:
                     begin = arrival
                     cause = need
+            if side_by_side:
+                for place in range(inputs_at[after], inputs_at[after + 1]):
+                    need = maker[inputs[place]]
+                    if need < 0:
+                        awaited = inputs[place]
+                        break
+                    arrival = end[need]
+                    if sent[place]:
+                        if differ:
+                            link = device[need] * devices + device[after] if by_link else after
+                            latency = columns.latency[link]
+                        arrival += latency
+                    if arrival > begin:
+                        begin = arrival
+                        cause = need
+                if awaited != UNKNOWN:
+                    break
             duration += time[row]
             after += 1
             if pair[after - 1] >= after:
                 continue
-            if pairs_cost and after - op == 2 and (kind[op] == FULL_BACKWARD or kind[op + 1] == FULL_BACKWARD):
+            link = UNKNOWN
+            if side_by_side and gate[op] >= 0:
+                if gate[op] < meetings:
+                    meeting = gate[op]
+                    entry = nothing + len(gate) + meeting
+                    if missing[meeting] > 0:  # else a lane that has come before
+                        missing[meeting] -= 1
+                        start[op] = begin
+                        bound[op] = cause
+                        other = latest[meeting]
+                        later = other < 0 or begin > start[other]
+                        if later or (begin == start[other] and op < other):
+                            latest[meeting] = op
+                        if missing[meeting] > 0:
+                            awaited = entry
+                            break
+                        depth = wake(maker, entry, op, waiter, ready, depth)
+                    begin = start[latest[meeting]]
+                    cause = bound[latest[meeting]]
+                else:
+                    link = gate[op] - meetings
+                    if columns.turn[link] != op:
+                        heappush(copies, (begin, begin, op, lane))
+                        break
+                    if columns.free[link] > begin:
+                        begin = columns.free[link]
+                        cause = columns.last[link]
+            if pairs_cost and after - op == 2 and FULL_BACKWARD in (kind[op], kind[op + 1]):
                 duration = halves[stage[op]] + halves[stage[op + 1]]
             if not alike:
                 duration = columns.own[op]
             now = begin + duration
+            if link != UNKNOWN:
+                columns.free[link] = now
+                columns.last[link] = op
             while op < after:
                 start[op] = begin
                 end[op] = now
                 bound[op] = cause
-                place = gives[kind[op] * stages + stage[op]]
-                if place < nothing:
-                    place += microbatch[op]
-                    entry = maker[place]
-                    maker[place] = op
-                    while entry < UNKNOWN:
-                        woken = waiting_device(entry)
+                entry = gives[kind[op] * stages + stage[op]]
+                if entry < nothing:
+                    entry += microbatch[op]
+                    code = maker[entry]
+                    maker[entry] = op
+                    while code < UNKNOWN:
+                        woken = waiting_device(code)
                         ready[depth] = woken
                         depth += 1
-                        entry = waiter[woken]
+                        code = waiter[woken]
+                if side_by_side:
+                    depth = wake(maker, nothing + op, op, waiter, ready, depth)
                 op += 1
             begin = now
             cause = op - 1
-            duration = 0
-        ran += op - head[device]
-        head[device] = op
-        if awaited >= 0:
-            waiter[device] = maker[awaited]
-            maker[awaited] = wait_code(device)
-    return ran
+            duration = 0.0
+        ran += op - head[lane]
+        head[lane] = op
+        if awaited != UNKNOWN:
+            waiter[lane] = maker[awaited]
+            maker[awaited] = wait_code(lane)
+
+
+def wake(maker: Ids, entry: int, op: int, waiter: Ints, ready: Ints, depth: int) -> int:
+    """Put the lanes that wait for what ``op`` has made on the stack; return its new depth."""
+    code = maker[entry]
+    maker[entry] = op
+    while code < UNKNOWN:
+        woken = waiting_device(code)
+        ready[depth] = woken
+        depth += 1
+        code = waiter[woken]
+    return depth
+
+
+PARTS = (*WAITING, wake)  # for :func:`ppsim.base.compiled.load`

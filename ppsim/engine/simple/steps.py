@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.job import ALL, DEVICE, ENDS, REPLICAS, Between, Job
-from ppsim.core.lanes import refuse_lanes
+from ppsim.core.lanes import lanes_of
+from ppsim.core.ops import Stream
 from ppsim.core.schedule import Schedule
-from ppsim.engine.simple.batch import find_ends, find_levels, run_in_chunks
+from ppsim.engine.simple.batch import NO_TIMES, find_ends, find_order, run_in_chunks
 
 Times = NDArray[np.float64]
 
@@ -84,22 +85,19 @@ def _join(start: Times, group: str) -> Times:
 
 def _chunk_ends(schedule: Schedule, times: StepTimes, ready: Times) -> Times:
     """Compute when each device ends its last op of each chunk, shape (N, R, P, V)."""
-    refuse_lanes(schedule, "a model of the steps of a job")
-    levels = find_levels(schedule)
-    row = np.zeros(len(schedule), np.int64)
-    row[levels.op] = np.arange(1, len(levels.op) + 1)
-    row[schedule.second_of_pairs] = row[schedule.first_of_pairs]
-    device, chunk, ops = schedule.device, schedule.chunk, len(schedule)
-    last = np.zeros(ready.shape[2:], np.int64)
-    last[device, chunk] = row  # the last op of each in its queue is written last
+    order, ops = find_order(schedule), len(schedule)
+    device, chunk, stream = schedule.device, schedule.chunk, lanes_of(schedule) % len(Stream)
+    last = np.zeros((*ready.shape[2:], len(Stream)), np.int64)
+    last[device, chunk, stream] = order.row  # of each in its lane the last op is written last
     n, replicas = times.ops.shape[:2]
     took, travel = (part.reshape(n * replicas, ops) for part in (times.ops, times.transfer))
-    gate = ready.reshape(n * replicas, *last.shape)
+    gate = ready.reshape(n * replicas, *ready.shape[2:])
 
     def sample(first: int, stop: int) -> Times:
-        earliest = gate[first:stop, device, chunk].T if gate[first:stop].any() else None
-        ops_took, messages = (np.ascontiguousarray(part[first:stop].T) for part in (took, travel))
-        end = find_ends(levels, ops_took, messages, earliest)
-        return end[last].transpose(2, 0, 1)
+        gated = gate[first:stop].any()
+        earliest = gate[first:stop, device, chunk].T if gated else NO_TIMES
+        end = find_ends(order, took[first:stop].T, travel[first:stop].T, earliest)
+        latest: Times = end[last].max(axis=2)
+        return latest.transpose(2, 0, 1)
 
     return run_in_chunks(sample, n * replicas, ops).reshape(ready.shape)

@@ -50,8 +50,6 @@ def waits_in(lowered: Lowered) -> dict[int, tuple[int, ...]]:
 
     Others wait at no more than the op before on their stream, a receive, or for all devices.
     """
-    if not lowered.compute.has_lanes:
-        return {}
     waits, entry, device = list_waits(lowered.compute), lowered.compute_ops, lowered.compute.device
     lane = lanes_in(lowered)[entry]
     own = ~waits.on_lane & (device[waits.op] == device[waits.need]) & (lane[waits.op] != lane[waits.need])

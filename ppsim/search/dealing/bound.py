@@ -77,27 +77,25 @@ def _heads_and_tails(problem: Problem, least: Floats) -> tuple[Floats, Floats]:
     time after it is what the pipeline takes beyond its end.
     """
     pipeline, schedule, R = problem.pipeline, problem.pipeline.schedule, problem.n_replicas
-    levels = pipeline.levels
+    order = pipeline.order
+    op, row = order.rows.op, order.row
     factors = np.repeat(least[:, None], problem.microbatches, axis=1)
     replica = np.arange(R)
     took = pipeline.durations(factors, replica)
     latency = np.broadcast_to(pipeline.latency, (R, len(schedule))).T
-    row = np.zeros(len(schedule), np.int64)
-    row[levels.op] = np.arange(1, len(levels.op) + 1)
-    row[schedule.second_of_pairs] = row[schedule.first_of_pairs]
     head, tail = np.zeros((R, schedule.n_devices)), np.zeros((R, schedule.n_devices))
-    end = find_ends(levels, took, np.ascontiguousarray(latency))
+    end = find_ends(order, took, np.ascontiguousarray(latency))
     huge = took.sum(axis=0) + latency.sum(axis=0) + 1.0
     for device in range(schedule.n_devices):
         first, stop = schedule.offsets[device : device + 2]
         if first == stop:
             continue
-        lead = levels.op[row[first] - 1]
+        lead = op[row[first] - 1]
         head[:, device] = end[row[first]] - took[lead]
-        last = levels.op[row[stop - 1] - 1]
+        last = op[row[stop - 1] - 1]
         longer = took.copy()
         longer[last] = huge
-        after = find_ends(levels, longer, np.ascontiguousarray(latency))
+        after = find_ends(order, longer, np.ascontiguousarray(latency))
         tail[:, device] = np.maximum(after.max(axis=0) - after[row[stop - 1]], 0.0)
     return np.maximum(head, 0.0), tail
 

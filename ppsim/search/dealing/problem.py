@@ -11,7 +11,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
 from ppsim.core.schedule import Schedule
 from ppsim.core.sequences import Floats, Ints, LinearTimes, join_times, linear_times
-from ppsim.engine.simple.batch import Levels, find_ends, find_levels
+from ppsim.engine.simple.batch import Order, find_ends, find_order
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Pipeline:
 
     Attributes:
         schedule: what runs.
-        levels: the order in which its ops are timed.
+        order: the order in which its ops are timed.
         times: the durations of its ops by the factors of microbatches.
         latency: shape (R, ops) or (1, ops), of each op's input.
         slow: shape (R, P), how many times as long each device of a replica takes.
     """
 
     schedule: Schedule
-    levels: Levels
+    order: Order
     times: LinearTimes
     latency: Floats
     slow: Floats
@@ -46,7 +46,7 @@ class Pipeline:
 
     def _ends(self, durations: Floats, replica: Ints) -> Floats:
         latency = self.latency.T if len(self.latency) == 1 else self.latency[replica].T
-        return find_ends(self.levels, durations, np.ascontiguousarray(latency))
+        return find_ends(self.order, durations, np.ascontiguousarray(latency))
 
 
 def make_pipeline(
@@ -60,7 +60,7 @@ def make_pipeline(
     refuse_lanes(schedule, "dealing", hint="a schedule that only computes")
     times = linear_times(schedule, costs, by_stage=by_stage)
     slow = np.ones((replicas, schedule.n_devices)) if slow is None else slow
-    return Pipeline(schedule, find_levels(schedule), times, costs.latencies(schedule)[None], slow)
+    return Pipeline(schedule, find_order(schedule), times, costs.latencies(schedule)[None], slow)
 
 
 @dataclass(frozen=True)

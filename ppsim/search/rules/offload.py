@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import groups_of, list_waits, refuse_lanes
+from ppsim.core.lanes import groups_of, refuse_lanes
 from ppsim.core.ops import BACKWARDS, KIND_MASK, Kind, Packed, mask, pack
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -112,16 +112,18 @@ def _insert(schedule: Schedule, copies: Copies, gate: Ops) -> Schedule:
 
 
 def waits_for_copies(timeline: Timeline) -> Floats:
-    """How long each op that computes waits for a copy back while its device is free.
+    """Return how long each op that computes waits for a copy back while its device is free.
 
-    Shape (compute ops,). An op waits for a copy that ends as it starts, whatever else comes then.
+    Shape (compute ops,). An op waits for a RELOAD that ends as it starts, whatever else ends then.
     """
     schedule, computes = timeline.schedule, np.flatnonzero(timeline.schedule.computes)
-    waits, group = list_waits(schedule), groups_of(schedule)
-    copied = schedule.kind[waits.need] == Kind.RELOAD
-    last = copied & (timeline.end[waits.need] == timeline.start[waits.op])
-    late = np.zeros(len(schedule), bool)
-    late[group[waits.op[last]]] = True
+    cell = schedule.stage * np.int64(schedule.n_microbatches) + schedule.microbatch
+    reloads = np.flatnonzero(schedule.kind == Kind.RELOAD)
+    backwards = np.flatnonzero(mask(BACKWARDS)[schedule.kind])
+    back = np.full(schedule.n_stages * schedule.n_microbatches, np.nan)  # equals no start
+    back[cell[reloads]] = timeline.end[reloads]
+    late, group = np.zeros(len(schedule), bool), groups_of(schedule)
+    late[group[backwards[back[cell[backwards]] == timeline.start[backwards]]]] = True
     before = np.append(0.0, timeline.end[computes[:-1]])
     gap = np.maximum(timeline.start[computes] - before, 0.0)
     return np.where(late[group][computes], gap, 0.0)

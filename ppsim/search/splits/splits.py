@@ -19,7 +19,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
-from ppsim.engine.simple.batch import Levels, find_ends, find_levels, run_in_chunks
+from ppsim.engine.simple.batch import Order, find_ends, find_order, run_in_chunks
 from ppsim.engine.simple.longest_path import simulate
 
 Floats = NDArray[np.float64]
@@ -76,9 +76,9 @@ class SplitProblem:
         return np.concatenate([[0.0], np.cumsum(self.weights)])
 
     @cached_property
-    def levels(self) -> Levels:
-        """The ops level by level."""
-        return find_levels(self.schedule)
+    def order(self) -> Order:
+        """An order in which the ops can be timed."""
+        return find_order(self.schedule)
 
     @cached_property
     def linear(self) -> tuple[Floats, Floats]:
@@ -142,7 +142,7 @@ class SplitProblem:
             weight = self.weigh(ends[:, first:stop])
             time = constant[:, None] + rate[:, None] * weight.take(schedule.stage, axis=0)
             time[second - 1] += time[second]
-            return find_ends(self.levels, time, latency).max(axis=0)
+            return find_ends(self.order, time, latency).max(axis=0)
 
         return run_in_chunks(sample, ends.shape[1], len(schedule))
 

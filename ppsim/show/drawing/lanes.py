@@ -110,8 +110,6 @@ def streams_of(timeline: Timeline) -> Lane | None:
 def bars_over_devices(timeline: Timeline) -> Bars | None:
     """The ops that all devices run together, of those that take time; None where there are none."""
     schedule = timeline.schedule
-    if not schedule.has_lanes:
-        return None
     op = np.flatnonzero(_TOGETHER[schedule.kind] & (timeline.end > timeline.start))
     op = op[groups_of(schedule)[op] == op]
     return Bars(timeline.start[op], timeline.end[op], schedule.kind[op]) if len(op) else None
@@ -125,9 +123,9 @@ def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
 def compute_row(timeline: Timeline) -> Timeline:
     """The timeline with the ops that devices' rows show alone, for what draws one op at a time on each device."""
     schedule = timeline.schedule
-    if not schedule.has_lanes:
-        return timeline
     kept = _IN_ROW[schedule.kind]
+    if kept.all():
+        return timeline
     bound = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)[timeline.bound]
     row = schedule.take(kept)
     return replace(timeline, schedule=row, start=timeline.start[kept], end=timeline.end[kept], bound=bound[kept])
@@ -135,14 +133,12 @@ def compute_row(timeline: Timeline) -> Timeline:
 
 def idle_in_row(idle: Idle) -> Idle:
     """Idle time before ops, in indices of :func:`compute_row`; of an op without a place there that of the one after."""
-    schedule, before = idle.timeline.schedule, idle.op != NONE
-    op, blamed = idle.op, idle.blamed
-    if schedule.has_lanes:
-        kept = _IN_ROW[schedule.kind]
-        after: NDArray[np.int64] = np.cumsum(kept) - kept
-        device = np.append(schedule.device[kept], NONE)
-        before &= device[after[idle.op]] == idle.device
-        op, blamed = after[op], np.append(np.where(kept, after, NONE), NONE)[blamed]
+    schedule = idle.timeline.schedule
+    kept = _IN_ROW[schedule.kind]
+    after: NDArray[np.int64] = np.cumsum(kept) - kept
+    device = np.append(schedule.device[kept], NONE)
+    before = (idle.op != NONE) & (device[after[idle.op]] == idle.device)
+    op, blamed = after[idle.op], np.append(np.where(kept, after, NONE), NONE)[idle.blamed]
     columns = {"device": idle.device, "cause": idle.cause, "start": idle.start, "end": idle.end}
     taken = {name: column[before] for name, column in (columns | {"op": op, "blamed": blamed}).items()}
     return replace(idle, **taken)

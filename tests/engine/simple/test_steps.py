@@ -7,6 +7,7 @@ import pytest
 
 from ppsim.core.costs import Costs
 from ppsim.core.job import Between
+from ppsim.core.lanes import groups_of
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.steps import StepTimes, time_pipelines, time_steps
@@ -79,3 +80,17 @@ def test_collectives_end_together_and_wait_for_the_last():
         end = end.max(axis=0, keepdims=True) + took[..., 4]
         end = end.max() + took[..., 5]
         assert np.allclose(found[k], end)
+
+
+@pytest.mark.parametrize("name", ["vocab-2", "bpipe"])
+def test_a_step_of_several_lanes_ends_with_its_last_op(name):
+    """Copies and collectives count: without collectives between pipelines, a step is one simulation."""
+    schedule = generate(name, devices=4, microbatches=8)
+    group, draw = groups_of(schedule), np.random.default_rng(0)
+    ops = draw.uniform(1, 2, (2, 1, len(schedule)))[..., group]
+    times = StepTimes(ops, np.zeros(ops.shape), np.zeros((2, 1, 4, 0)))
+    base = Costs(np.ones((5, schedule.n_stages)))
+    runs = [simulate(schedule, replace(base, each=ops[k, 0])) for k in range(2)]
+    assert time_steps(schedule, (), times).tolist() == [run.makespan for run in runs]
+    ends = [[run.end[schedule.queue(device)].max() for device in range(4)] for run in runs]
+    assert time_pipelines(schedule, (), times)[:, 0].tolist() == ends

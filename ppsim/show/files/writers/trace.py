@@ -190,7 +190,7 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
         "stage": schedule.stage[op],
         "microbatch": schedule.microbatch[op],
         "chunk": schedule.chunk[op],
-        "idle_before": max(start - before, 0.0) if schedule.has_lanes else start - before,
+        "idle_before": max(start - before, 0.0),
     }
     return _span(run, name, category, schedule.device[op], THREAD[schedule.kind[op]], (start, end), args)
 
