@@ -145,7 +145,7 @@ def answer(request: OptimizeRequest) -> Optimized:
             rows: list[tuple[float, Outcome]]
             try:
                 if request.front:
-                    rows = find_front(problems, known, shares_of(problems, request.search), run, limit)
+                    rows = find_front(problems, known, shares_of(problems), run, limit)
                 else:
                     cap = request.search.cap or float("inf")
                     most = max(cap) if isinstance(cap, Sequence) else cap

@@ -20,7 +20,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line
 from ppsim.questions.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
-from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
+from ppsim.questions.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.questions.door import VALUE
 from ppsim.questions.given import Given
 from ppsim.questions.groups import (
@@ -76,7 +76,7 @@ class SweepRequest(Request):
     )
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    cap: str | None = cap_option(OF_A_SHARE)
+    cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
     heat: bool = flag(
         "--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True, door=VALUE
@@ -209,7 +209,8 @@ class Sweep(Answer[SweepRequest]):
         )
         if self.request.cap:
             cap = read_cap(self.request.cap)
-            yield Line(f"! over the cap of {cap.describe()}{' a device' if cap.in_bytes else f' {OF_A_SHARE}'}")
+            layout = self.request.costs.layout
+            yield Line(f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}")
         yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
