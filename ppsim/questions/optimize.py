@@ -118,7 +118,7 @@ def optimize(**options: Any) -> Optimized:
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
     from ppsim.search.orders.improve import prepare_walks
-    from ppsim.search.orders.kept import describe_problem
+    from ppsim.search.orders.kept import describe_problem, is_sound
     from ppsim.search.orders.optimize import find_front
     from ppsim.search.rules.heuristics import pays_to_compile
 
@@ -133,7 +133,7 @@ def answer(request: OptimizeRequest) -> Optimized:
                 prepare_walks(problems[0])
         inputs = inputs_of(Given.of(request), problems[0].costs)
         kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
-        with open_results(tasks, kept_for) as results, ExitStack() as stack:
+        with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
             known: list[list[Known]] = []
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))

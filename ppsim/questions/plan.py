@@ -341,7 +341,7 @@ def _able(request: PlanRequest) -> Able:
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
     from ppsim.search.orders.v_limit import prepare_v
-    from ppsim.workload.plans.search import has_many, search
+    from ppsim.workload.plans.search import has_many, is_sound, search
     from ppsim.workload.plans.task import Found
 
     found, tasks = Found(), request.tasks
@@ -355,7 +355,10 @@ def _search(task: Task, request: PlanRequest) -> Found:
             yield place[key], row
 
     try:
-        with progress(request.shows_progress) as report, open_tasks(tasks, repr(task), count_cores()) as run_keyed:
+        with (
+            progress(request.shows_progress) as report,
+            open_tasks(tasks, repr(task), count_cores(), is_sound=is_sound) as run_keyed,
+        ):
             search(task, run, found, report)
     except KeyboardInterrupt:
         if not found.rows:

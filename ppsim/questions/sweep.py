@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from ppsim.base.notes import progress
+from ppsim.base.patterns import matches
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
@@ -132,7 +133,9 @@ def answer(request: SweepRequest) -> Sweep:
         capped = [asdict(cap)] if cap else []
         # No sizes, so that the grid may grow.
         kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
-        found = finish_tasks(time_cell, work, request.tasks, kept_for, report, here)
+        found = finish_tasks(
+            time_cell, work, request.tasks, kept_for, report, here, is_sound=partial(_is_sound, cap is not None)
+        )
     rows = [found[cell.key] for cell, _ in shapes]
     timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
     if not timed:
@@ -361,6 +364,19 @@ class TimeCell:
         for there, path in moved.items():
             row |= {name: row[name].replace(there, path) for name in ("name", "reason") if name in row}
         return row
+
+
+def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
+    """Whether a row can be one of :class:`TimeCell`: it has all numbers, each of its kind."""
+    if row.get("applies") is not True:
+        return matches(row, {"name": str, "applies": bool, "reason": str})
+    numbers = {column.key: float for place in ("rows", "sweep") for column in columns_of(place)}
+    sizes = dict.fromkeys(("devices", "stages", "chunks", "microbatches"), int)
+    texts = dict.fromkeys(("name", "schedule", "unit"), str)
+    verdict = {"fits": bool, "excess": float} if capped else {}
+    listed = {"peak_activations": [int], USED: [str]}
+    kinds = {"applies": bool, **texts, **sizes, **numbers, **verdict, **listed}
+    return matches(row, kinds) and all(row[name] > 0 for name in sizes)
 
 
 def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions) -> dict[str, SentFile]:
