@@ -102,7 +102,8 @@ class PlanRequest(Request):
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
-        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
+        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400; "
+        "without a card one node), or a file.",
         door=names_cluster,
     )
     gpus: int | None = common(
@@ -308,6 +309,7 @@ def make_task(request: PlanRequest) -> Task:
         raise InputError(
             f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it", f"--gpus {machine.gpus}"
         )
+    machine.check_gpus(gpus)
     cap = usable_bytes(machine)
     if space.cap:
         size, in_bytes = parse_size(space.cap)
