@@ -21,7 +21,7 @@ import pytest
 from ppsim.base.source import read_bytes
 from ppsim.base.unpack.json_objects import objects_size
 from ppsim.base.unpack.limits import CELLS, FILES, LARGEST, OBJECTS
-from ppsim.base.unpack.texts import MOST_LINE, Lines, csv_rows, split_lines
+from ppsim.base.unpack.texts import LEAST_LINE, MOST_LINE, Lines, csv_rows, split_lines
 from ppsim.errors import InputError
 from ppsim.real.traces import table_file
 from ppsim.real.traces.table import read_table
@@ -145,6 +145,7 @@ def test_a_large_file_takes_at_most_twelve_times_its_size(name, tmp_path):
 
 def test_security_states_the_limits():
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert f"one line for {LEAST_LINE} bytes of S, which is {LARGEST // LEAST_LINE >> 20} Mi" in text
     assert f"{LARGEST >> 20} MiB" in text
     assert f"{CELLS} times" in text
     assert f"{OBJECTS} times" in text
@@ -189,6 +190,9 @@ def test_rows_and_lines_have_limits(monkeypatch):
     assert list(csv_rows(Lines(b"\xef\xbb\xbfa,b\r1,2\r\n\n3,4", "x"))) == [["a", "b"], ["1", "2"], ["3", "4"]]
     assert list(csv_rows(Lines("a,\u00e9".encode()[:-1], "x", may_be_cut=True))) == [["a", ""]]
     monkeypatch.setenv("PPSIM_MAX_SIZE", "1KiB")
+    assert list(csv_rows(Lines(b"\n" * 64, "x"))) == []
+    with pytest.raises(InputError, match="x has more than 64 lines"):
+        list(csv_rows(Lines(b"\n" * 65, "x")))
     assert split_lines("a\nb", "x") == ["a", "b"]
     with pytest.raises(InputError, match="in memory, is larger than 6 KiB"):
         split_lines("\n" * 100, "x")

@@ -332,6 +332,7 @@ def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
 ONE_KIND = "h100x8,nvlink4,ib-400"
 COUNTED = re.compile(r"(?:([1-9][0-9]{0,4})x)?([a-z][a-z0-9.-]*?)(?:x([1-9][0-9]{0,4}))?")
 WITHIN = ("nvlink", "xgmi", "pcie")  # links of these kinds join the GPUs of a node, others nodes
+LINKS = (*WITHIN, "slingshot", "ib-", "roce-", "ethernet-")
 
 
 class _Part(NamedTuple):
@@ -381,8 +382,8 @@ def _from_words(spec: str) -> Cluster:
 def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
     """Find the word for the GPUs of a node among those that are no links (InputError: there is not one)."""
     found = [part for part in parts if part.name in gpus()]
-    counted = [part for part in parts if part.number]
-    if len(found) > 1:
+    counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]
+    if len(found) > 1 or len(counted) > 1 or "+" in spec:
         what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
         raise InputError(what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}")
     if len(found) == 1 and len(parts) > 1:
