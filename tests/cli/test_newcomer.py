@@ -52,6 +52,7 @@ def test_a_model_that_the_library_lacks_is_answered_with_config_json_first(words
     assert error.hint.startswith("the config.json of its page on Hugging Face (--model config.json")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("words", [("run", "zb-v"), ("memory", "interleaved"), ("explain", "interleaved")])
 def test_stages_alone_say_how_many_devices_they_are(words):
     """In a note beside the answer; not where the devices, or the stages on each, are given."""

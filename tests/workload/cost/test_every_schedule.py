@@ -29,6 +29,7 @@ def sizes_of(family) -> Parallel:
     return Parallel(dp=4, pp=4, vp=family.chunks, microbatches=16, schedule=family.name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", [f for f in families() if f.name != "forward-only"], ids=lambda f: f.name)
 @pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
 def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
