@@ -30,8 +30,9 @@ from ppsim.version import VERSION
 __all__ = ["main"]
 
 EPILOG = (
-    "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not installed, "
-    "70 internal error. The environment's PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
+    "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not "
+    "installed, 4 the measurements do not tell, 70 internal error. The environment's PPSIM_MAX_SIZE, "
+    "such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
 # The first screen of --help: commands by what they answer.

@@ -172,7 +172,7 @@ def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
             click.echo(f"wrote {target}", err=True)
     if failure := found.failure():
         raise failure
-    return int(not found.passed)
+    return found.exit_code
 
 
 def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:

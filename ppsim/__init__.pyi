@@ -184,7 +184,8 @@ def run(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -282,9 +283,9 @@ def run(
             the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number is activations of one stage, with --layout of
-            one layer; with a unit, such as 60GiB, bytes of a --profile; a list has one for each
-            device.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
+            --profile; a list has one for each device.
         p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
@@ -445,7 +446,8 @@ def compare(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -584,9 +586,9 @@ def compare(
             the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
         per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number is activations of a device's 1/P share of the
-            model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
-            a list has one for each device.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
+            --profile; a list has one for each device.
         memory: Draw what the devices hold below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, not charts.
     """
@@ -686,7 +688,8 @@ def sweep(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -785,9 +788,9 @@ def sweep(
             blocking.
         t_shape: Wait of the host between a shape and its message, beside the latency of the
             shape (0).
-        cap: The most a device may hold: a number is activations of a device's 1/P share of the
-            model, with --layout of one layer; with a unit, such as 60GiB, bytes of a --profile;
-            a list has one for each device.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
+            --profile; a list has one for each device.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -887,7 +890,8 @@ def jitter(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -1118,7 +1122,8 @@ def explain(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -1222,9 +1227,9 @@ def explain(
             direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).
         of_device: Show every gap of this device.
         of_op: Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).
-        cap: The most a device may hold of what is advised (what this run holds): a number of
-            activations, each of a device's 1/P share of the model, or bytes such as 40GiB with
-            --profile; layers with --layout.
+        cap: The most a device may hold of what is advised (what this run holds): a number
+            counts activations of a device's 1/P share of the model, with --layout of one layer;
+            with a unit, such as 40GiB, bytes of a --profile.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale anew.
@@ -1375,7 +1380,8 @@ def diff(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -1594,7 +1600,8 @@ def memory(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -1682,9 +1689,9 @@ def memory(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: a number is activations of one stage, with --layout of
-            one layer; with a unit, such as 80GiB, bytes of --model or --profile; a list has one
-            for each device.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
+            or --profile; a list has one for each device.
         measured: Measured peaks of the devices, beside these.
         breakdown: What holds each device's peak; in figures, what fills the fullest over time.
         format: Format of every -o, whatever its name says, such as svg.
@@ -1796,7 +1803,8 @@ def partition(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -1888,7 +1896,8 @@ def partition(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: activations of one layer, or bytes: 80GiB.
+        cap: The most a device may hold: a number counts activations of one layer; with a unit,
+            such as 80GiB, bytes of --model or --profile.
         time_limit: Seconds to search; Ctrl-C ends it earlier and keeps the best. (default 60.0)
     """
     ...
@@ -1982,8 +1991,8 @@ def optimize(
         chunks: Stages per device, V (2 for v and loop).
         microbatches: Microbatches, M.
         placement: Which device holds which stage; auto tries all. (default linear)
-        cap: Activations that a device may hold, or one number per device: of one stage each,
-            with --placement auto of its 1/P share, with --layout of one layer.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; a list has one for each device.
         after_i: Share of an activation that is still held between I and W. (default 1.0)
         objective: What is to be least: the longest time from a device's first start to its last
             end, or the makespan. (default span)
@@ -2265,7 +2274,8 @@ def check(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P
@@ -2423,7 +2433,8 @@ def validate(
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
         rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
         after_i: Share of an activation that is still held between I and W, for zb-auto.
         slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
         placement: Stages of several chunks of forward-only and decode: s on device s mod P

@@ -6,9 +6,13 @@ PpsimError (1: the answer is no)
 ├── InputError (2: bad usage or unreadable input)
 │   └── UnknownSchedule (2)
 └── MissingDependency (3: this environment lacks something)
+
+An answer that measurements do not decide is no error: a command exits with 4 then.
 """
 
 from __future__ import annotations
+
+UNDECIDED = 4
 
 
 class PpsimError(Exception):

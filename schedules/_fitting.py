@@ -27,34 +27,30 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a request led to when it was run: stages times slices of a sequence, the peak and the makespan."""
+    """What a request led to when it was run: the peak in the unit of the cap, and the makespan."""
 
-    pieces: int
-    peak: int
+    peak: float
     makespan: float
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A change that makes the run fit: the options to give, the peak and the makespan they lead to."""
+    """A change that makes the run fit: the options to give, the peak in the unit of the cap, and the makespan."""
 
     options: str
-    peak: int
+    peak: float
     makespan: float
 
 
 Attempt = Callable[[Request], Trial]
 
 
-def find_fitting(
-    request: Request, schedule: Schedule, cap: int, attempt: Attempt, *, per_stage: bool
-) -> list[Alternative]:
+def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Attempt) -> list[Alternative]:
     """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer microbatches last.
 
     Fewer microbatches are another batch, so they come last. Every alternative was run through ``attempt``, which raises
-    PpsimError where the command would refuse it, with the options it names in place of those given. With ``per_stage``,
-    ``cap`` counts activations of one stage; with other stages they are smaller or larger, so the alternative names the
-    cap that is as much memory.
+    PpsimError where the command would refuse it, with the options it names in place of those given. ``cap`` and peaks
+    have a unit that is as much memory on any number of stages.
     """
     P, V, M = schedule.n_devices, schedule.n_chunks, schedule.whole_microbatches
     source, spelled = split_chunks(request.spec)
@@ -69,9 +65,8 @@ def find_fitting(
             return None
         words = [f"--schedule {spec}"] if spec != request.spec else []
         words += [f"{flag(name)} {value}" for name, value in changes.items() if request.numbers.get(name) != value]
-        limit = cap * trial.pieces // (schedule.n_stages * schedule.n_slices) if per_stage else cap
-        words += [f"--cap {limit}"] if limit != cap else []
-        return Alternative(" ".join(words), trial.peak, trial.makespan) if trial.peak <= limit else None
+        fits = trial.peak <= cap * (1 + 1e-9)
+        return Alternative(" ".join(words), trial.peak, trial.makespan) if fits else None
 
     def on_as_many_devices(chunks: int) -> dict[str, int]:
         return {"stages": P * chunks} if request.numbers.get("stages") is not None else {}

@@ -149,7 +149,8 @@ def _with_header(header: bytes) -> bytes:
     return out.getvalue()
 
 
-SIZE = 30 << 20  # bytes of the texts
+LIMIT = 16 << 20  # the largest size that a file may have where these are read
+SIZE = LIMIT * 15 // 16  # bytes of the texts
 OP = '{"kind":"F","microbatch":0,"start":0,"end":1,"device":0%s}\n'
 
 
@@ -164,20 +165,20 @@ HEAD = "kind,microbatch,start,end,device\n"
 # or of results, p peaks, x whatever says how it was made.
 TEXTS: dict[str, Callable[[], bytes]] = {
     "t.csv: rows": lambda: filled(HEAD, "F,0,0,1,0\n"),
-    "t.csv: rows that count": lambda: (HEAD + "".join(f"F,{n},{n},{n + 1},0\n" for n in range(1_000_000))).encode(),
-    "t.csv: kinds": lambda: (HEAD + "".join(f"F{n},0,0,1,0\n" for n in range(1_500_000))).encode(),
+    "t.csv: rows that count": lambda: (HEAD + "".join(f"F,{n},{n},{n + 1},0\n" for n in range(LIMIT >> 5))).encode(),
+    "t.csv: kinds": lambda: (HEAD + "".join(f"F{n},0,0,1,0\n" for n in range(LIMIT // 22))).encode(),
     "t.csv: cells of one row": lambda: filled(HEAD, "1,"),
     "t.csv: columns": lambda: filled("kind,microbatch,start,end,device,", "a,"),
     "t.csv: one cell": lambda: filled(HEAD + '"', "a"),
     "t.csv: lines in quotes": lambda: filled(HEAD + '"', '\n","'),
     "t.csv: blank lines": lambda: filled(HEAD, "\n"),
     "t.csv: wide letters": lambda: filled(HEAD, "\U0001f600"),
-    "t.csv: texts for numbers": lambda: (HEAD + "".join(f"F,0,x{n},1,0\n" for n in range(1_500_000))).encode(),
+    "t.csv: texts for numbers": lambda: (HEAD + "".join(f"F,0,x{n},1,0\n" for n in range(LIMIT // 22))).encode(),
     "t.jsonl: rows": lambda: filled("", OP % ""),
     "t.jsonl: short rows": lambda: filled(OP % "", "{}\n"),
     "t.jsonl: lists for kinds": lambda: filled(OP % "", '{"kind":[[],[],[],[],[]],"start":[[],[],[]]}\n'),
     "t.jsonl: lists nobody wants": lambda: filled(OP % "", OP % (',"x":[%s0]' % ("[]," * 9000))),
-    "t.jsonl: columns": lambda: "".join(OP % f',"c{n}":1' for n in range(300_000)).encode(),
+    "t.jsonl: columns": lambda: "".join(OP % f',"c{n}":1' for n in range(LIMIT // 110)).encode(),
     "t.jsonl: one line": lambda: filled('{"kind":"F","start":0,"end":1,"x":[', "[],", "0]}"),
     "t.jsonl: blank lines": lambda: filled(OP % "", "\n"),
     "s.json: numbers": lambda: filled(
@@ -220,9 +221,9 @@ TEXTS: dict[str, Callable[[], bytes]] = {
 }
 
 
-# Files just below the limits, for a size of 32 MiB: what may be read may take so much.
-ROWS = (64 << 20) // 201
-OBJECTS = 5 * (32 << 20)
+# Files just below the limits: what may be read may take so much.
+ROWS = 2 * LIMIT // 201
+OBJECTS = 5 * LIMIT
 NEAR: dict[str, Callable[[], bytes]] = {
     "t.parquet: rows": lambda: written(
         {
@@ -241,7 +242,7 @@ NEAR: dict[str, Callable[[], bytes]] = {
         ",".join(f"0F{n}" for n in range(ROWS)) + "," + ",".join(f"0B{n}" for n in range(ROWS))
     ).encode(),
     "s.mmd: bars": lambda: (
-        b"gantt\nsection device 0\n" + b"".join(b"0F%d:%d,%d\n" % (n, n, n + 1) for n in range(250_000))
+        b"gantt\nsection device 0\n" + b"".join(b"0F%d:%d,%d\n" % (n, n, n + 1) for n in range(LIMIT // 134))
     ),
     "k.kineto.json: events": lambda: filled('{"traceEvents":[', EVENT, "{}]}", len(EVENT) * (OBJECTS // 590)),
     "p.primus.json: numbers": lambda: filled('{"1":{"fwd_start":[', "0,", '0],"bwd_start":[]}}', OBJECTS // 17),

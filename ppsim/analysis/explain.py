@@ -82,8 +82,10 @@ class Room:
 
     def text(self, held: float) -> str:
         """An amount with its unit."""
-        unit = "" if self.unit == "B" else f" {self.unit}"
-        return f"{self.number(held)}{unit}"
+        if self.unit == "B":
+            return self.number(held)
+        share = " of a 1/P share" if self.unit == "activations" else ""
+        return f"{self.number(held)} {self.unit}{share}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ __all__ = [
     "notes",
     "numbers",
     "outside_code",
+    "patterns",
     "priority",
     "results",
     "signals",

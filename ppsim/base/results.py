@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ppsim.base.atomic_file import rehearse
@@ -16,6 +16,7 @@ from ppsim.base.unpack.limits import OBJECTS, Meter
 from ppsim.errors import InputError
 from ppsim.version import VERSION
 
+IsSound = Callable[[str, Row], bool]
 KEPT = (".csv", ".parquet")
 EVERY_S = 5.0
 SHARE = 0.05  # of the time, at most, goes into writing
@@ -36,15 +37,19 @@ class Results:
         cut: whether the last row of the CSV file was incomplete, and was left out.
     """
 
-    def __init__(self, path: str | None, inputs: object) -> None:
+    def __init__(self, path: str | None, inputs: object, is_sound: IsSound = lambda key, row: True) -> None:
         """Read the rows that the file, CSV or Parquet, has already; ``inputs`` are plain data that rows depend on.
 
+        ``is_sound`` says of a key and its row whether this work can have written it: anybody can
+        compute the digest of a row.
+
         Raises:
-            InputError: the file cannot be read or written, or its rows are of other inputs.
+            InputError: the file cannot be read or written, its rows are of other inputs, or one is not sound.
             MissingDependency: pyarrow is not installed.
         """
         self.path = path
         self.mark = fingerprint(inputs)
+        self._is_sound = is_sound
         self.rows: dict[str, Row] = {}
         self.cut = False
         self._seen: object = None
@@ -89,7 +94,7 @@ class Results:
         if self.path is None or state in (None, self._seen):
             return {}, False
         self._seen = state
-        return _read(self.path, self.mark)
+        return _read(self.path, self.mark, self._is_sound)
 
     def __enter__(self) -> Results:
         return self
@@ -112,7 +117,7 @@ def _state(path: str | None) -> object:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
+def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool]:
     """Read the rows by key; of a CSV file that was cut short the last one is left out, which is told."""
     rows = read_table(path, columns=(KEY, MARK, DIGEST, WHOLE))
     cut = len(rows) > 1 and _whole(rows[-1]) is None
@@ -127,16 +132,22 @@ def _read(path: str, mark: str) -> tuple[dict[str, Row], bool]:
         )
     for row in rows:
         if row[DIGEST] != fingerprint([row[KEY], row[WHOLE]]):
-            what = f"'{path}': the row of {quote(row[KEY])} is damaged, or was changed since it was written"
-            raise InputError(what, "remove that row, and it is computed again; or give the name of a new file")
+            raise _damaged(path, row[KEY])
     meter, found = Meter(f"'{path}'", OBJECTS), dict[str, Row]()
     for row in rows:
         meter.take(objects_size(row[WHOLE]))
         whole = _whole(row)
         if whole is None:
             raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
+        if not is_sound(row[KEY], whole):
+            raise _damaged(path, row[KEY])
         found[row[KEY]] = whole
     return found, cut
+
+
+def _damaged(path: str, key: str) -> InputError:
+    what = f"'{path}': the row of {quote(key)} is damaged, or was changed since it was written"
+    return InputError(what, "remove that row, and it is computed again; or give the name of a new file")
 
 
 def _whole(row: Row) -> Row | None:

@@ -126,7 +126,7 @@ class Against(Answer[Any]):
 
 def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
-    from ppsim.workload.plans.improve import improve, share_searches
+    from ppsim.workload.plans.improve import improve, is_sound, share_searches
 
     keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
     groups = share_searches(
@@ -136,7 +136,7 @@ def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, An
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
     kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
-    with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores()) as run:
+    with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run:
         for _, answers in run(partial(improve, own=own), groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")

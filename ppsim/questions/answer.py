@@ -65,8 +65,13 @@ class Answer(ABC, Generic[Asked]):
 
     @property
     def passed(self) -> bool:
-        """Whether the answer is no refusal; a command exits with 1 where it is."""
+        """Whether the answer is no refusal."""
         return True
+
+    @property
+    def exit_code(self) -> int:
+        """What a command exits with after its answer: 0, or 1 where the answer is no."""
+        return int(not self.passed)
 
     @property
     def given(self) -> Given:

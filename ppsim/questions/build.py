@@ -492,21 +492,6 @@ def build_memory(
     return cut_in_slices(held, schedule.n_slices if model or costs.profile else 1), prices
 
 
-def parse_cap(text: str, unit: str) -> int:
-    """Parse --cap in memory's unit: bytes, or a number of activations (InputError: it is in the other, or in none)."""
-    from ppsim.engine.memory.usage import BYTES
-
-    cap, in_bytes = parse_size(text)
-    if in_bytes and unit != BYTES:
-        raise InputError(
-            f"--cap {text} is in bytes, and nothing says how many bytes an activation has",
-            "--model NAME or --profile FILE, or a number of activations such as --cap 6",
-        )
-    if not in_bytes and unit == BYTES:
-        raise InputError(f"--cap {text} has no unit, and memory is in bytes here", f"--cap {text}GiB")
-    return cap
-
-
 def add_memory(
     document: Document, prices: Sequence[Costs], costs: CostOptions, *, asked: bool, model: Trained | None = None
 ) -> Document:

@@ -14,7 +14,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Line, Table
 from ppsim.questions.build import add_memory, build_costs, look_inside_costs
-from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
+from ppsim.questions.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.questions.dealing import DealOptions
 from ppsim.questions.groups import (
     CostOptions,
@@ -59,7 +59,7 @@ class CompareRequest(Request):
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
-    cap: str | None = cap_option(OF_A_SHARE)
+    cap: str | None = cap_option()
     memory: bool = flag("--memory", help="Draw what the devices hold below each chart.")
     tradeoff: bool = flag(
         "--tradeoff",
@@ -218,7 +218,8 @@ class Comparison(Answer[CompareRequest]):
         yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
         yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
         if cap:
-            yield Line(f"cap {cap.describe()}{' a device' if cap.in_bytes else ''}; - within it, * of those within it")
+            amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
+            yield Line(f"cap {amount}; - within it, * of those within it")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
 

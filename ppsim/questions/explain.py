@@ -107,9 +107,9 @@ class ExplainRequest(Request):
     cap: str | None = option(
         "--cap",
         metavar="SIZE",
-        help="The most a device may hold of what is advised (what this run holds): a number of "
-        "activations, each of a device's 1/P share of the model, or bytes such as 40GiB with "
-        "--profile; layers with --layout.",
+        help="The most a device may hold of what is advised (what this run holds): a number counts "
+        "activations of a device's 1/P share of the model, with --layout of one layer; with a unit, such "
+        "as 40GiB, bytes of a --profile.",
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")

@@ -50,7 +50,8 @@ class _Own:
     limit: int | None = option(
         "--limit",
         type=click.IntRange(max=1 << 53),
-        help="Activations of one stage that a device may hold, for schedules that take a limit.",
+        help="Activations of one stage that a device may hold, for schedules that take a limit: --cap 4 is "
+        "--limit 8 of two stages per device.",
     )
     after_i: float | None = option(
         "--after-i",

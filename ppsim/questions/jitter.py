@@ -12,6 +12,7 @@ import click
 
 from ppsim.base.notes import Report, progress
 from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
@@ -359,7 +360,13 @@ def _draw(
     """Draw the chunks where the options say."""
     import numpy as np
 
-    rows = finish_tasks(partial(draw_row, draw), chunks, tasks, inputs, report)
+    def is_sound(key: str, row: Mapping[str, Any]) -> bool:
+        chunk = chunks.get(key)
+        if not matches(row, {"first": int, "makespans": [float]}):
+            return False
+        return chunk is None or len(row["makespans"]) == chunk.stop - chunk.first
+
+    rows = finish_tasks(partial(draw_row, draw), chunks, tasks, inputs, report, is_sound=is_sound)
     return {key: np.array(rows[key]["makespans"]) for key in chunks}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,8 +14,8 @@ from ppsim.errors import PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line, Part, Table
-from ppsim.questions.build import build, build_memory, layout_for, parse_cap
-from ppsim.questions.cap import parse_caps, read_cap
+from ppsim.questions.build import build, build_memory, layout_for
+from ppsim.questions.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
 from ppsim.questions.given import Given
 from ppsim.questions.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.questions.options import Request, common, flag, group
@@ -49,6 +48,7 @@ class MemoryRequest(Request):
 
     Counts activations, or bytes with --model or a --profile that has them. An activation is what the forward of one
     stage leaves for one microbatch; it is held from the start of F to the end of B, or of W where backwards are split.
+    V chunks make V of them of a device's 1/P share of the model, in which --cap and ppsim compare count.
     Bytes are weights, gradients, Adam's states, activations and buffers of messages; the driver, communicators and gaps
     between tensors are not counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
     what would fit. Figures show the curves below the schedule.
@@ -64,12 +64,7 @@ class MemoryRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
-    cap: str | None = common(
-        "--cap",
-        metavar="SIZE[,SIZE...]",
-        help="The most a device may hold: a number is activations of one stage, with --layout of one layer; with a "
-        "unit, such as 80GiB, bytes of --model or --profile; a list has one for each device.",
-    )
+    cap: str | None = cap_option("--model or --profile")
     measured: str | None = common("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
     breakdown: bool = flag(
         "--breakdown",
@@ -98,8 +93,7 @@ def answer(request: MemoryRequest) -> Memory:
     timeline, held, prices = case.simulate()
     most = None
     if request.cap is not None:
-        read_cap(request.cap).of_devices(timeline.schedule.n_devices)
-        most = parse_caps(request.cap, partial(parse_cap, unit=held.unit))
+        most = read_cap(request.cap).of_schedule(timeline.schedule, held.unit)
     found = report(timeline, held, most)
     near, unsearched = find_alternatives(found, case) if found.over else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
@@ -206,7 +200,9 @@ class Memory(Answer[MemoryRequest]):
     def _fullest(self) -> tuple[str, str]:
         found, fullest = self.report, self.report.fullest
         where = f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, {found.label(fullest.op)}"
-        return format_amount(fullest.value, found.curve.unit), where
+        if found.curve.unit == "B":
+            return format_size(fullest.value), where
+        return write_count(fullest.value, _per_unit(found), found.curve.unit), where
 
     def _bars(self, screen: Console) -> Iterator[Block]:
         """A line of bars for each device."""
@@ -268,7 +264,7 @@ class Case:
         return simulate(schedule, prices), held, prices
 
     def fix(self, options: str, cap: int, **costs: Any) -> Alternative | None:
-        """The same with other costs, which ``options`` spell, if that fits."""
+        """The same with other costs, which ``options`` spell, if that fits a cap in the memory model's unit."""
         from ppsim.engine.memory.usage import curves
         from ppsim.schedules import Alternative
 
@@ -276,8 +272,9 @@ class Case:
             timeline, held, _ = replace(self, costs=replace(self.costs, **costs)).simulate()
         except PpsimError:
             return None
-        peak = int(curves(timeline, held).peak.max())
-        return Alternative(options, peak, timeline.makespan) if peak <= cap else None
+        peak = curves(timeline, held).peak.max()
+        per_unit = activations_per_unit(timeline.schedule, held.unit)
+        return Alternative(options, peak / per_unit, timeline.makespan) if peak <= cap else None
 
 
 def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
@@ -292,20 +289,21 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
 
     def attempt(request: Sought) -> Trial:
         timeline, held, _ = replace(case, spec=request.spec, shape=ShapeOptions(**request.numbers)).simulate()
-        pieces = timeline.schedule.n_stages * timeline.schedule.n_slices
-        return Trial(pieces, int(curves(timeline, held).peak.max()), timeline.makespan)
+        per_unit = activations_per_unit(timeline.schedule, held.unit)
+        return Trial(curves(timeline, held).peak.max() / per_unit, timeline.makespan)
 
     devices = range(len(found.peaks))
-    per_stage, most = found.curve.unit == ACTIVATIONS, int(min(map(found.cap_of, devices)))
-    schedule = found.timeline.schedule
-    near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, most, attempt, per_stage=per_stage)
+    most = int(min(map(found.cap_of, devices)))
+    schedule, unit = found.timeline.schedule, found.curve.unit
+    cap = most / activations_per_unit(schedule, unit)
+    near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
     # Counts of activations leave out what a forward keeps with recompute.
-    again = None if per_stage or case.costs.recompute else case.fix("--recompute", most, recompute=True)
+    again = None if unit == ACTIVATIONS or case.costs.recompute else case.fix("--recompute", most, recompute=True)
     split, unsearched = None, False
     if case.costs.layout:
         layout = layout_for(schedule, case.costs.layout)
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
-        split = None if unsearched else _split_otherwise(schedule, layout, case, most, found.curve.unit)
+        split = None if unsearched else _split_otherwise(schedule, layout, case, most, unit)
     return tuple(each for each in (again, split, *near) if each), unsearched
 
 
@@ -317,7 +315,7 @@ def _split_otherwise(schedule: Schedule, layout: Layout, case: Case, most: int, 
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
     unsplit = replace(case.costs, layout=None)
-    cap = f"{most}B" if unit == BYTES else str(most)
+    cap = f"{most}B" if unit == BYTES else number_at_least(most / activations_per_unit(schedule, unit))
     asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
     try:
         text = find_fitting_layout(asked, schedule)
@@ -371,7 +369,7 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
     other = (
         "more devices, a higher tp or zero, recompute, or a smaller mbs"
         if unit == "B"
-        else (f"a larger --cap; this run needs {found.fullest.value}")
+        else f"a larger --cap; this run needs {number_at_least(found.fullest.value / _per_unit(found))}"
     )
     return PpsimError(message, " or ".join(fits) or other)
 
@@ -384,8 +382,20 @@ def _changed(fix: Alternative) -> str:
 def format_cap(found: MemoryReport) -> str:
     """Write the cap with its unit; of devices that have different caps all of them."""
     caps = found.cap if isinstance(found.cap, tuple) else (found.cap or 0,)
-    texts = [format_size(cap, found.curve.unit) for cap in caps]
-    return ", ".join(texts) + ("" if found.curve.unit == "B" else f" {found.curve.unit}")
+    if found.curve.unit == "B":
+        return ", ".join(map(format_size, caps))
+    shares = ", ".join(format_number(cap / _per_unit(found)) for cap in caps)
+    if _per_unit(found) == 1:
+        return f"{shares} {found.curve.unit}"
+    schedule, each = found.timeline.schedule, ", ".join(map(format_number, caps))
+    if schedule.n_slices > 1:
+        return f"{shares} {found.curve.unit} ({each} of slices)"
+    return f"{shares} {found.curve.unit} {OF_A_SHARE} ({each} of stages)"
+
+
+def _per_unit(found: MemoryReport) -> float:
+    """How many of the curve's unit one unit of ``--cap`` stands for."""
+    return activations_per_unit(found.timeline.schedule, found.curve.unit)
 
 
 def spare_text(found: MemoryReport) -> str:

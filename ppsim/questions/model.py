@@ -143,6 +143,8 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
     parallel = parallel_from(sizes_from(layout, given), base)
     parallel = parallel.for_schedule(parallel.schedule_name)
+    if machine:
+        machine.check_gpus(parallel.gpus)
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
         machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)

@@ -112,7 +112,7 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for what is asked."""
-    from ppsim.search.orders.kept import describe_problem
+    from ppsim.search.orders.kept import describe_problem, is_sound
     from ppsim.search.orders.optimize import find_front
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
@@ -123,7 +123,7 @@ def answer(request: OptimizeRequest) -> Optimized:
         check_time_for(problems, request.time_limit)
         inputs = inputs_of(Given.of(request), problems[0].costs)
         kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
-        with open_results(tasks, kept_for) as results, ExitStack() as stack:
+        with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
             known: list[list[Known]] = []
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
@@ -135,7 +135,7 @@ def answer(request: OptimizeRequest) -> Optimized:
             rows: list[tuple[float, Outcome]]
             try:
                 if request.front:
-                    rows = find_front(problems, known, shares_of(problems, request.search), run, limit)
+                    rows = find_front(problems, known, shares_of(problems), run, limit)
                 else:
                     cap = request.search.cap or float("inf")
                     most = max(cap) if isinstance(cap, Sequence) else cap

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.questions.blocks import Block, Line, Table
+from ppsim.questions.cap import OF_A_SHARE
 from ppsim.version import INSTALL_OPTIMIZE
 
 if TYPE_CHECKING:
     from ppsim.search.orders.optimize import Outcome
+    from ppsim.search.problem import Problem
 
 Rows = Sequence[tuple[float, "Outcome"]]
 
@@ -21,7 +23,7 @@ def outcome_line(found: Outcome) -> Line:
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
         f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}  peak {format_number(solution.most_held)}"
+        f"{found.status}  peak {_held(found)}"
     )
 
 
@@ -40,13 +42,28 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
         yield Line(f"{name:<18} {value:>12}   {note}", 34)
 
 
+def _per_unit(problem: Problem) -> int:
+    """Return how many activations of the problem one unit of ``--cap`` stands for."""
+    return 1 if problem.layers else problem.placement.n_chunks
+
+
+def _held(found: Outcome) -> str:
+    """The most that a device holds, and where stages are smaller than a 1/P share the same in shares."""
+    most, per_unit = found.solution.most_held, _per_unit(found.problem)
+    return format_number(most) + (f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else "")
+
+
 def _held_note(found: Outcome) -> str:
-    """The activations of each device, and the cap."""
-    held, problem = found.solution.peak_activations, found.problem
+    """The activations of each device, and the cap in both units where they differ."""
+    held, problem, per_unit = found.solution.peak_activations, found.problem, _per_unit(found.problem)
     many = len(held) > 16
     each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
-    caps = dict.fromkeys(format_number(float(cap)) for cap in problem.caps)
-    cap = "no cap" if problem.cap is None else f"cap {next(iter(caps))}" if len(caps) == 1 else "each within its cap"
+    caps = dict.fromkeys(map(float, problem.caps))
+    cap = "no cap"
+    if problem.cap is not None:
+        cap = f"cap {format_number(next(iter(caps)))}" if len(caps) == 1 else "each within its cap"
+        if per_unit > 1 and len(caps) == 1:
+            cap += f", which is {format_number(next(iter(caps)) / per_unit)} {OF_A_SHARE}"
     share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
     return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
 
@@ -103,12 +120,12 @@ def front_lines(rows: Rows) -> Iterator[Block]:
             f"bound\n{unit}": format_number(found.bound),
             "gap": format_share(found.gap),
             "status": found.status,
-            "held": format_number(found.solution.most_held),
+            "held": format_number(found.solution.most_held / _per_unit(found.problem)),
             "found by": found.solution.origin,
         }
         for cap, found in rows
     ]
     cells = [list(row.values()) for row in table]
     yield Table(list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by"))
-    holder = rows[0][1].problem.holder
-    yield Line(f"held counts activations of one {holder}; the bound is of the objective, and no schedule beats it")
+    whose = "of one layer" if rows[0][1].problem.layers else OF_A_SHARE
+    yield Line(f"cap and held count activations {whose}; the bound is of the objective, and no schedule beats it")

@@ -85,7 +85,8 @@ class PartitionRequest(Request):
     cap: str | None = common(
         "--cap",
         metavar="SIZE",
-        help="The most a device may hold: activations of one layer, or bytes: 80GiB.",
+        help="The most a device may hold: a number counts activations of one layer; with a unit, such as 80GiB, "
+        "bytes of --model or --profile.",
     )
     time_limit: float = common(
         "--time-limit",

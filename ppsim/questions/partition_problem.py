@@ -11,7 +11,8 @@ import numpy as np
 
 from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
-from ppsim.questions.build import build_costs, build_memory, build_schedule, check_used, layer_times, parse_cap
+from ppsim.questions.build import build_costs, build_memory, build_schedule, check_used, layer_times
+from ppsim.questions.cap import activations_per_unit, number_at_least, read_cap
 from ppsim.questions.groups import CostOptions, ShapeOptions
 from ppsim.questions.trained import Trained
 
@@ -89,7 +90,7 @@ class Asked:
     def make_problem(self, schedule: Schedule) -> SplitProblem:
         """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
         from ppsim.core.ops import Kind
-        from ppsim.engine.memory.usage import BYTES
+        from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
         from ppsim.search.splits.splits import SplitProblem
 
         costs, weights = self.costs, np.ones(self.layers)
@@ -107,7 +108,10 @@ class Asked:
         problem = SplitProblem(schedule, base, rate, weights, self.least)
         if self.cap is None:
             return problem
-        cap = parse_cap(self.cap, BYTES if self.model or costs.profile else "")
+        read_cap(self.cap).single()
+        unit = BYTES if self.model or costs.profile else LAYER_ACTIVATIONS
+        cap = read_cap(self.cap).of_schedule(schedule, unit)
+        assert isinstance(cap, int)
         # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
         instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
         instant[:, 0] = base.time[Kind.F] == 0
@@ -215,5 +219,6 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
         layout = asked.make_layout(schedule, list(layers_in(ends[:, split], problem.n_layers)))
         held = asked.hold(asked.plan(layout) if planned else schedule, layout)
         least = min(least, held.peak.max())
-    size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else f"{int(least)}"
+    per_unit = activations_per_unit(schedule, held.unit)
+    size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else number_at_least(least / per_unit)
     return f"--cap {size}, the least that any split needs"

@@ -100,7 +100,8 @@ class PlanRequest(Request):
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
-        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400), or a file.",
+        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400; "
+        "without a card one node), or a file.",
     )
     gpus: int | None = common(
         "--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all (all of a cluster of several kinds of nodes)."
@@ -303,6 +304,7 @@ def make_task(request: PlanRequest) -> Task:
         raise InputError(
             f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it", f"--gpus {machine.gpus}"
         )
+    machine.check_gpus(gpus)
     cap = usable_bytes(machine)
     if space.cap:
         size, in_bytes = parse_size(space.cap)
@@ -335,7 +337,7 @@ def _able(request: PlanRequest) -> Able:
 
 def _search(task: Task, request: PlanRequest) -> Found:
     """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
-    from ppsim.workload.plans.search import search
+    from ppsim.workload.plans.search import is_sound, search
     from ppsim.workload.plans.task import Found
 
     found, tasks = Found(), request.tasks
@@ -347,7 +349,10 @@ def _search(task: Task, request: PlanRequest) -> Found:
             yield place[key], row
 
     try:
-        with progress(request.shows_progress) as report, open_tasks(tasks, repr(task), count_cores()) as run_keyed:
+        with (
+            progress(request.shows_progress) as report,
+            open_tasks(tasks, repr(task), count_cores(), is_sound=is_sound) as run_keyed,
+        ):
             search(task, run, found, report)
     except KeyboardInterrupt:
         if not found.rows:

@@ -12,6 +12,7 @@ from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
 from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.build import build_costs, build_schedule, check_used
+from ppsim.questions.cap import OF_A_SHARE, number_at_least
 from ppsim.questions.groups import CostOptions, ShapeOptions, Value
 from ppsim.questions.options import common, option
 from ppsim.questions.types import COUNT, Activations, Amount
@@ -44,8 +45,9 @@ class SearchOptions:
     cap: Value | None = common(
         "--cap",
         type=Activations(),
-        help="Activations that a device may hold, or one number per device: of one stage each, with --placement auto "
-        "of its 1/P share, with --layout of one layer.",
+        metavar="NUMBER[,NUMBER...]",
+        help="The most a device may hold: a number counts activations of a device's 1/P share of the model, with "
+        "--layout of one layer; a list has one for each device.",
     )
     after_i: float = option(
         "--after-i", type=Amount(0, 1), default=1.0, help="Share of an activation that is still held between I and W."
@@ -88,7 +90,7 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     nothing = [np.empty(0, np.int64)] * P
     priced = build_costs(Schedule.from_queues("optimized", placement, M, nothing), costs)
     layers = layers_of_stages(costs)
-    if cap is not None and search.placement == "auto" and not layers:
+    if cap is not None and not layers:
         cap = (np.asarray(cap) * chunks).tolist()
     priced = _at_full_speed(priced, placement)
     return Problem(placement, M, priced, cap, search.after_i, search.objective, layers)
@@ -141,16 +143,16 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
     """Refuse a cap below what any schedule needs (PpsimError: on every placement; with the least cap that works)."""
     if all(not problem.is_feasible for problem in problems):
-        least = min(
-            float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems, search), strict=True)
+        least = number_at_least(
+            min(float(p.least_caps.max()) / share for p, share in zip(problems, shares_of(problems), strict=True))
         )
         assert search.cap is not None
         stages = int(problems[0].least_caps.max())
         why = "one microbatch goes forward through all stages before its first backward" if stages > 1 else "it runs F"
-        of_layers = " activations of one layer" if problems[0].layers else ""
+        counted = "activations of one layer" if problems[0].layers else f"activations {OF_A_SHARE}"
         raise PpsimError(
-            f"no schedule fits --cap {_text(search.cap)}: {why}, so a device holds {least:g}{of_layers} at least",
-            f"--cap {least:g}, the least that works",
+            f"no schedule fits --cap {_text(search.cap)}: {why}, so a device holds {least} {counted} at least",
+            f"--cap {least}, the least that works",
         )
 
 
@@ -170,10 +172,9 @@ def _takes(problem: Problem, op_s: float = OP_S) -> float:
     return op_s * 2 * problem.n_stages * problem.microbatches + DEVICE_S * problem.n_devices
 
 
-def shares_of(problems: list[Problem], search: SearchOptions) -> list[int]:
-    """The activations that one unit of a cap stands for on each placement."""
-    by_share = search.placement == "auto" and problems[0].layers is None
-    return [problem.placement.n_chunks if by_share else 1 for problem in problems]
+def shares_of(problems: list[Problem]) -> list[int]:
+    """Return how many activations of one stage one unit of ``--cap`` stands for on each placement; 1 for layers."""
+    return [1 if problem.layers else problem.placement.n_chunks for problem in problems]
 
 
 def find_known(problem: Problem, costs: CostOptions, until: float = np.inf, grace: float = 0.0) -> list[Known]:

@@ -17,7 +17,8 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.questions.break_even import describe_limits, price_of_search
-from ppsim.questions.build import build_memory, has_activation_bytes, layout_for, parse_cap
+from ppsim.questions.build import build_memory, has_activation_bytes, layout_for
+from ppsim.questions.cap import activations_per_unit, read_cap
 from ppsim.questions.given import Given
 from ppsim.questions.groups import ShapeOptions
 from ppsim.questions.options import list_options
@@ -236,11 +237,12 @@ def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], 
 def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
     """Simulate a change; None where the schedule refuses the shape or the costs."""
     from ppsim.analysis.explain import what_if
+    from ppsim.engine.memory.usage import BYTES
 
     check_time()
     try:
         timeline = attempt.run.time()
-        held, _ = _most_held(attempt.run, timeline)
+        held, _ = _most_held(attempt.run, timeline, in_bytes=room.unit == BYTES)
     except PpsimError:
         return None
     fits = attempt.is_bound or room.takes(held)
@@ -257,23 +259,30 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     """
     from ppsim.analysis.explain import Room
 
-    held, unit = _most_held(base, explanation.base)
-    return Room(held, held if cap is None else parse_cap(cap, unit), unit, cap is not None)
+    if cap is None:
+        held, unit = _most_held(base, explanation.base, in_bytes=True)
+        return Room(held, held, unit)
+    asked = read_cap(cap)
+    held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
+    asked.check_unit(unit)
+    return Room(held, asked.single(), unit, stated=True)
 
 
-def _most_held(run: Run, timeline: Timeline) -> tuple[float, str]:
-    """The most that a device holds: bytes or layers where costs tell them, else activations.
+def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
+    """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or activations.
 
-    An activation is of a device's 1/P share of the model, so that numbers of chunks compare.
+    Bytes, if wanted, where a profile has them; layers where there is a layout.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
     from ppsim.engine.simple.columns import peak_share, shape_of
     from ppsim.engine.simple.metrics import measure
 
-    schedule, costs = timeline.schedule, run.costs
+    schedule = timeline.schedule
+    costs = run.costs if in_bytes else replace(run.costs, profile=None)
     if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
         model, _ = build_memory(schedule, run.price(schedule), costs)
-        return float(curves(timeline, model).peak.max()), model.unit
+        peak = float(curves(timeline, model).peak.max())
+        return peak / activations_per_unit(schedule, model.unit), model.unit
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
 
 

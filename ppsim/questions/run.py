@@ -17,7 +17,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Chart, Line
 from ppsim.questions.build import add_memory, build, look_inside_costs, measure_with_bound
-from ppsim.questions.cap import OF_A_STAGE, cap_option, read_cap, report_held
+from ppsim.questions.cap import cap_option, read_cap, report_held
 from ppsim.questions.chunked import Chunks, chunks_of
 from ppsim.questions.dealing import (
     DealOptions,
@@ -79,7 +79,7 @@ class RunRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
-    cap: str | None = cap_option(OF_A_STAGE)
+    cap: str | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).")

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from ppsim.base.notes import progress
+from ppsim.base.patterns import matches
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
@@ -20,7 +21,7 @@ from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block, Drawn, Line
 from ppsim.questions.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
-from ppsim.questions.cap import OF_A_SHARE, Cap, cap_option, fits_none, read_cap
+from ppsim.questions.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.questions.given import Given
 from ppsim.questions.groups import (
     OWN,
@@ -75,7 +76,7 @@ class SweepRequest(Request):
     )
     costs: CostOptions = group(CostOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    cap: str | None = cap_option(OF_A_SHARE)
+    cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
     heat: bool = flag("--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True)
     tasks: TaskOptions = group(TaskOptions, "Work")
@@ -129,7 +130,9 @@ def answer(request: SweepRequest) -> Sweep:
         capped = [asdict(cap)] if cap else []
         # No sizes, so that the grid may grow.
         kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
-        found = finish_tasks(time_cell, work, request.tasks, kept_for, report, here)
+        found = finish_tasks(
+            time_cell, work, request.tasks, kept_for, report, here, is_sound=partial(_is_sound, cap is not None)
+        )
     rows = [found[cell.key] for cell, _ in shapes]
     timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
     if not timed:
@@ -211,7 +214,8 @@ class Sweep(Answer[SweepRequest]):
         )
         if self.request.cap:
             cap = read_cap(self.request.cap)
-            yield Line(f"! over the cap of {cap.describe()}{' a device' if cap.in_bytes else f' {OF_A_SHARE}'}")
+            layout = self.request.costs.layout
+            yield Line(f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}")
         yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
@@ -363,6 +367,20 @@ class TimeCell:
         for there, path in moved.items():
             row |= {name: row[name].replace(there, path) for name in ("name", "reason") if name in row}
         return row
+
+
+def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
+    """Whether a row can be one of :class:`TimeCell`: it has all numbers, each of its kind."""
+    if row.get("applies") is not True:
+        return matches(row, {"name": str, "applies": bool, "reason": str})
+    columns = [column for place in ("rows", "sweep") for column in columns_of(place)]
+    numbers = {column.key + "?" * column.of_round: float for column in columns}
+    sizes = dict.fromkeys(("devices", "stages", "chunks", "microbatches"), int)
+    texts = dict.fromkeys(("name", "schedule", "unit"), str)
+    verdict = {"fits": bool, "excess": float} if capped else {}
+    listed = {"peak_activations": [int], USED: [str]}
+    kinds = {"applies": bool, **texts, **sizes, **numbers, **verdict, **listed}
+    return matches(row, kinds) and all(row[name] > 0 for name in sizes)
 
 
 def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions) -> dict[str, SentFile]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from ppsim.base.notes import note
-from ppsim.base.results import Results
+from ppsim.base.results import IsSound, Results
 from ppsim.base.signals import raise_swallowed
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
@@ -81,13 +81,14 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 
 
 @contextmanager
-def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iterator[Map]:
+def open_tasks(options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound) -> Iterator[Map]:
     """Open the results file and the workers; gives a map that runs what the file has not, each task by its key.
 
-    ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask. It raises what
+    ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask;
+    ``is_sound`` says whether a row of the file can be one of these tasks'. It raises what
     :func:`open_results` and ``open_workers`` raise.
     """
-    with open_results(options, inputs) as results, ExitStack() as stack:
+    with open_results(options, inputs, is_sound) as results, ExitStack() as stack:
 
         @cache  # what a file of results has needs none
         def opened(where: str, count: int) -> Workers:
@@ -109,16 +110,17 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1) -> Iter
 
 
 @contextmanager
-def open_results(options: TaskOptions, inputs: object) -> Iterator[Results]:
+def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Iterator[Results]:
     """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much it keeps.
 
-    ``inputs`` are what all rows depend on, beside their keys.
+    ``inputs`` are what all rows depend on, beside their keys; ``is_sound`` says whether a row of the
+    file can be one of them.
 
     Raises:
-        InputError: the file cannot be read or written, or is of other inputs.
+        InputError: the file cannot be read or written, is of other inputs, or has a row that is not sound.
         MissingDependency: pyarrow is not installed.
     """
-    with Results(options.results, inputs) as results:
+    with Results(options.results, inputs, is_sound) as results:
         old = len(results.rows)
         if results.cut:
             note(f"the last row of {options.results} is cut short and computed again")
@@ -150,6 +152,8 @@ def finish_tasks(
     inputs: object,  # what all rows depend on, beside their keys
     report: Callable[[float, str], None],  # called with the share done and a key
     here: Collection[str] = (),  # keys of tasks that run in this process in any case
+    *,
+    is_sound: IsSound,  # whether a row of the file can be that of a key
 ) -> Mapping[str, Row]:
     """Run the tasks whose rows the results file has not, and return the rows of all by key.
 
@@ -158,7 +162,7 @@ def finish_tasks(
     """
     rows = {}
     report(0.0, next(iter(tasks), ""))
-    with open_tasks(options, inputs) as run:
+    with open_tasks(options, inputs, is_sound=is_sound) as run:
         for key, row in run(function, tasks, here):
             rows[key] = row
             report(len(rows) / len(tasks), key)

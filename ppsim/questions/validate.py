@@ -11,7 +11,7 @@ import click
 
 from ppsim.base.atomic_file import open_atomically, rehearse
 from ppsim.base.notes import note, progress
-from ppsim.errors import InputError, PpsimError
+from ppsim.errors import UNDECIDED, InputError, PpsimError
 from ppsim.questions.answer import Answer
 from ppsim.questions.ask import ask
 from ppsim.questions.blocks import Block
@@ -106,6 +106,9 @@ class SourceOptions:
 @dataclass(frozen=True, kw_only=True)
 class ValidateRequest(Request):
     """Run schedules for real, one process per device, and compare with the prediction.
+
+    Exits with 0 where the errors are within --tolerance, with 1 where they are not, and with 4 where
+    they are no larger than the noise of the measurements, so that nobody can tell.
 
     {module}
 
@@ -257,6 +260,11 @@ class Validated(Answer[ValidateRequest]):
     def passed(self) -> bool:
         """Whether the errors are within the tolerance."""
         return bool(self._value["passed"])
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with: 0 or 1 by the tolerance, or 4 where noise lets nobody tell."""
+        return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.validate/1``."""

@@ -7,7 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_number
-from ppsim.engine.simple.columns import Shape, columns_of, shape_of, work_of
+from ppsim.engine.simple.columns import Shape, columns_of, is_share, peak_share, shape_of, work_of
 from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def shape_line(schedule: Schedule) -> str:
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """The numbers of one run on one line."""
     shown = [c for c in columns_of("line") if c.applies(metrics)]
-    return "  ".join([name, *(f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)])
+    numbers = (f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)
+    share = "" if is_share(shape) else f" ({format_number(peak_share(metrics, shape))} of a 1/P share)"
+    return "  ".join([name, *numbers]) + share
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:

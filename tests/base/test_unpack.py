@@ -13,20 +13,23 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from ppsim.base.source import read_bytes
+from ppsim.base.unpack import texts
 from ppsim.base.unpack.json_objects import objects_size
 from ppsim.base.unpack.limits import CELLS, FILES, LARGEST, OBJECTS
-from ppsim.base.unpack.texts import MOST_LINE, Lines, csv_rows, split_lines
+from ppsim.base.unpack.texts import LEAST_LINE, MOST_LINE, Lines, csv_rows, split_lines
 from ppsim.errors import InputError
 from ppsim.real.traces import table_file
 from ppsim.real.traces.table import read_table
 from ppsim.show.files.provenance import read_origin
-from tests.bombs import NEAR, PARQUET, TEXTS, ops, png, written
+from tests.bombs import LIMIT, NEAR, PARQUET, TEXTS, ops, png, written
 from tests.commands import ROOT, SOURCE, answer, refused
 from tests.parquet_files import parquet
 from tests.parquet_fuzz import OPS
@@ -44,7 +47,7 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_parquet_file_takes_little_memory(name, tmp_path, little_memory):
     """Each is a few kilobytes to a few megabytes, and would take gigabytes."""
@@ -132,25 +135,37 @@ def memory_of(path: Path, make: Callable[[], bytes], size: int) -> tuple[int, in
         return code, memory, said.read().decode(errors="replace")
 
 
+@cache
+def memory_of_little(letter: str, suffix: str) -> int:
+    """The memory of the command that takes a file of this letter, of a file that it refuses at once."""
+    content = written({"kind": ["F"]}) if suffix == ".parquet" else b"{}"
+    with TemporaryDirectory() as folder:
+        code, memory, _ = memory_of(Path(folder) / f"{letter}{suffix}", lambda: content, LIMIT)
+    assert code in (0, 1, 2)
+    return memory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*TEXTS, *(f"near: {name}" for name in NEAR)])
 def test_a_large_file_takes_at_most_twelve_times_its_size(name, tmp_path):
-    size = 32 << 20
+    size = LIMIT
     make = NEAR[name.removeprefix("near: ")] if name.startswith("near: ") else TEXTS[name]
     file = name.removeprefix("near: ").partition(":")[0]
     code, memory, said = memory_of(tmp_path / file, make, size)
     assert code in (0, 1, 2), said[-1000:]
     assert "Traceback" not in said
-    assert memory < 12 * size + (200 << 20)
+    assert memory < 12 * size + memory_of_little(file[0], Path(file).suffix) + (48 << 20)
 
 
 def test_security_states_the_limits():
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert f"one line for {LEAST_LINE} bytes of S, which is {LARGEST // LEAST_LINE >> 20} Mi" in text
     assert f"{LARGEST >> 20} MiB" in text
     assert f"{CELLS} times" in text
     assert f"{OBJECTS} times" in text
     assert f"{FILES} times" in text
     assert f"{12 * LARGEST >> 30} GiB" in text
+    assert f"{MOST_LINE >> 20} Mi characters" in text
 
 
 def test_gzip_unpacks_to_no_more_than_a_hundred_times_its_size(tmp_path):
@@ -183,13 +198,19 @@ def test_the_estimate_of_json_counts_each_value(text, at_least):
 
 
 def test_rows_and_lines_have_limits(monkeypatch):
-    with pytest.raises(InputError, match="a row of more than"):
-        list(csv_rows(Lines(b'"' + b"a\n" * MOST_LINE, "x")))
+    with monkeypatch.context() as small:
+        small.setattr(texts, "MOST_LINE", 1000)
+        assert list(csv_rows(Lines(b'"' + b"a\n" * 499 + b'"', "x"))) == [["a\n" * 499]]
+        with pytest.raises(InputError, match="a row of more than 1,000 characters"):
+            list(csv_rows(Lines(b'"' + b"a\n" * 500 + b'"', "x")))
     with pytest.raises(InputError, match="a row of 20,001 cells"):
         list(csv_rows(Lines(b"," * 20_000, "x")))
     assert list(csv_rows(Lines(b"\xef\xbb\xbfa,b\r1,2\r\n\n3,4", "x"))) == [["a", "b"], ["1", "2"], ["3", "4"]]
     assert list(csv_rows(Lines("a,\u00e9".encode()[:-1], "x", may_be_cut=True))) == [["a", ""]]
     monkeypatch.setenv("PPSIM_MAX_SIZE", "1KiB")
+    assert list(csv_rows(Lines(b"\n" * 64, "x"))) == []
+    with pytest.raises(InputError, match="x has more than 64 lines"):
+        list(csv_rows(Lines(b"\n" * 65, "x")))
     assert split_lines("a\nb", "x") == ["a", "b"]
     with pytest.raises(InputError, match="in memory, is larger than 6 KiB"):
         split_lines("\n" * 100, "x")

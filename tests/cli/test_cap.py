@@ -1,6 +1,7 @@
 """``--cap`` of run, compare, sweep and memory: one meaning, one verdict."""
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ def ask(*words: str) -> dict[str, Any]:
     return json.loads(invoke(*words, "--json").stdout)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_run_and_memory_have_one_verdict(name, cap):
@@ -111,3 +113,101 @@ def test_a_sweep_keeps_no_rows_of_another_cap(tmp_path):
 
 def test_a_cap_of_a_grid_is_refused():
     assert "--grid times nothing" in str(refused("run", "1f1b", *SHAPE, "--cap", "3", "--grid"))
+
+
+CAPPED = ("1f1b", "zb-v", "interleaved:3", "seq1f1b", "dualpipe")
+CAPS = ("1", "1.75", "3", "3.5", "4", "5", "4,3,2,1", "4,4,4,4")
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("name", CAPPED)
+def test_a_number_counts_the_same_activations_in_every_command(name, cap):
+    """Those of a device's 1/P share, as the peaks of ``run`` tell when divided by chunks and slices."""
+    found = ask("run", name, *SHAPE)
+    slices = 4 if name == "seq1f1b" else 1
+    pieces = found["stages"] * slices / found["devices"]
+    caps = [float(part) for part in cap.split(",")]
+    limits = caps * (4 if len(caps) == 1 else 1)
+    fits = all(peak / pieces <= most for peak, most in zip(found["peak_activations"], limits, strict=True))
+    words = (name, *SHAPE, "--cap", cap)
+    assert ask("run", *words)["fits"] == fits
+    assert ask("memory", *words)["fits"] == fits
+    (row,) = ask("compare", *words)["schedules"]
+    (cell,) = ask("sweep", *words)["shapes"]
+    assert row["fits"] == cell["fits"] == fits
+    assert row["excess"] == cell["excess"]
+    if len(caps) == 1:
+        memory = ask("explain", *words)["memory"]
+        assert (memory["held"], memory["cap"]) == (row["peak_activations_share"], caps[0])
+        assert row["excess"] == max(0, memory["held"] - memory["cap"])
+    else:
+        assert "one for all is taken here" in str(refused("explain", *words))
+
+
+@pytest.mark.parametrize(("placement", "chunks"), [("linear", 1), ("v", 2), ("loop", 3)])
+def test_a_search_counts_the_activations_that_the_others_count(tmp_path, placement, chunks):
+    """What ``optimize`` finds within a cap fits it in ``run``, and something of the cap's size is found."""
+    file = str(tmp_path / "best.csv")
+    words = ("--devices", "2", "--mb", "3", "--placement", placement, "--chunks", str(chunks))
+    found = ask("optimize", *words, "--cap", "2", "--time-limit", "30", "-o", file)
+    assert found["cap"] == [2 * chunks] * 2
+    assert chunks < max(found["peak_activations"]) <= 2 * chunks
+    assert ask("run", file, "--cap", "2")["fits"]
+    less = str(max(found["peak_activations"]) / chunks - 0.1)
+    assert not json.loads(invoke("run", file, "--cap", less, "--json").stdout)["fits"]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "seq1f1b"])
+@pytest.mark.parametrize("cap", ["2", "3", "4"])
+def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, cap):
+    """``partition`` holds its even split to the cap that ``memory`` holds the layout to."""
+    stages = 4 if name == "zb-v" else 2
+    words = (name, "--mb", "4", "--layout", "|".join(["Et", *["t"] * (stages - 2), "tL"]), "--cap", cap)
+    fits = ask("memory", *words)["fits"]
+    assert ask("run", *words)["fits"] == fits
+    assert ask("compare", *words)["schedules"][0]["fits"] == fits
+    if name != "seq1f1b":
+        one_split = ("--devices", "2", "--mb", "4", "--num-layers", str(stages), "--min-layers", "1")
+        split = invoke("partition", name, *one_split, "--cap", cap, "--json")
+        assert (split.exit_code == 0 and json.loads(split.stdout)["even_fits"]) == fits
+
+
+@pytest.mark.parametrize(
+    ("command", "cap", "says"),
+    [
+        *((each, "80%", "is not a size") for each in ("run", "compare", "sweep", "memory", "explain")),
+        *((each, "3GiB", "how many bytes") for each in ("run", "compare", "sweep", "memory", "explain")),
+        *((each, "-1", "is not a size") for each in ("run", "compare", "sweep", "memory", "explain")),
+        *((each, "4,2GiB,4,4", "a unit") for each in ("run", "compare", "sweep", "memory", "explain")),
+    ],
+)
+def test_every_command_refuses_the_same_caps_in_the_same_words(command, cap, says):
+    error = refused(command, "1f1b", *SHAPE, "--cap", cap)
+    assert error.exit_code == 2
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(("name", "peak", "share"), [("zb-v", "8", "4"), ("seq1f1b", "7", "1.75")])
+def test_run_says_its_peak_in_the_unit_of_the_cap(name, peak, share):
+    """In the summary, in the quiet line, and in ``memory``; ``compare`` has that unit alone."""
+    shown = " ".join(invoke("run", name, *SHAPE, "--no-gantt").output.split())
+    assert re.search(rf"peak activations {peak} [a-z -]*stage-microbatches, {share} of a 1/P share, on device 0", shown)
+    line = f"{peak} ({share} of a 1/P share)"
+    assert f"peak activations {line}" in invoke("run", name, *SHAPE, "-q").output
+    assert f"peak {peak} activations ({share} of a 1/P share)" in invoke("memory", name, *SHAPE, "-q").output
+    assert "1/P" not in invoke("run", "1f1b", *SHAPE, "-q").output
+    capped = " ".join(invoke("compare", name, *SHAPE, "--cap", share).output.split())
+    assert f"cap {share} activations of a 1/P share" in capped
+    assert invoke("run", name, *SHAPE, "--cap", share).exit_code == 0
+
+
+def test_the_least_cap_is_one_that_fits_where_it_is_no_whole_number():
+    """A third of an activation has no end in decimals: the hint rounds up."""
+    words = ("interleaved:3", "--devices", "3", "--mb", "6")
+    hint = refused("compare", *words, "--cap", "1").hint
+    assert hint == "--cap 3.6667, the least that one fits"
+    assert refused("memory", *words, "--cap", "0").hint == "a larger --cap; this run needs 3.6667"
+    for command in ("run", "memory", "compare", "sweep"):
+        assert invoke(command, *words, "--cap", "3.6667").exit_code == 0
+        assert invoke(command, *words, "--cap", "3.6666").exit_code == 1

@@ -34,7 +34,7 @@ def test_run_says_what_found_no_bubble():
     assert "encoder" not in json.loads(output("run", *WORDS[:5], "--json"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", ["compare", "sweep", "memory", "jitter", "explain"])
 def test_other_commands_take_it(command):
     assert output(command, *WORDS) != output(command, *WORDS[:5])

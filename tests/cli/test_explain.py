@@ -167,7 +167,7 @@ def test_views_are_in_the_object():
 
 
 def test_a_view_of_nothing_is_refused():
-    words = ("1f1b", "--stages", "4", "--mb", "8")
+    words = ("1f1b", "--stages", "4", "--mb", "8", "--what-if", "comm=0.1")
     with pytest.raises(InputError, match="there is no device 4"):
         explain(*words, "--device", "4")
     with pytest.raises(InputError, match="1f1b has no op 9F0"):

@@ -65,6 +65,7 @@ def test_a_name_that_follows_is_no_value(words, rules):
     assert value["makespan"] == ppsim.run("1f1b", devices=4, microbatches=8, recompute=rules, **tr).timeline.makespan
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["run", "compare", "sweep", "memory", "explain", "jitter"])
 def test_commands_refuse_what_says_nothing(command):
     found = CliRunner().invoke(group, [command, "1f1b", *SHAPE, "--recompute", "layers:x"])

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
+from ppsim.base.results import DIGEST, KEY, MARK, WHOLE, fingerprint
+from ppsim.base.tables import read_table, save_table
 from ppsim.base.workers import Workers
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions import tasks
 from ppsim.questions.tasks import SentFile
 from tests.clock import HANG_S
-from tests.commands import KEPT_AT_ONCE, start_command
+from tests.commands import KEPT_AT_ONCE, invoke, start_command
 from tests.real.runs.cases import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -146,3 +151,81 @@ def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
     rows = read_table("kept.parquet")
     assert 0 < len(rows) < 3 * 937
     assert len({row["key"] for row in rows}) == len(rows)
+
+
+FORGED = {
+    "sweep": "sweep 1f1b zb-v interleaved --devices 3,4 --mb 8 --cap 4 --results kept.csv -o o.html",
+    "jitter": "jitter 1f1b --devices 4 --mb 8 --samples 8 --results kept.csv",
+    "optimize": "optimize --devices 2 --mb 2 --cap 2 --time-limit 60 --results kept.csv",
+    "plan": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 8 --results kept.csv -o o.html",
+}
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    10**30,
+    2**63,
+    1e308,
+    float("nan"),
+    float("-inf"),
+    "",
+    "x",
+    [],
+    [None],
+    {},
+    {"a": 1},
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value below an object or a list."""
+    for name in value if isinstance(value, dict) else range(len(value)):
+        yield (*path, name)
+        if isinstance(value[name], dict | list):
+            yield from _places(value[name], (*path, name))
+
+
+def _forge(row: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
+    """Take a value of a row away, add one, or change it to another, often of another kind."""
+    row = json.loads(json.dumps(row))
+    *path, last = drawn.choice(list(_places(row)))
+    at: Any = row
+    for name in path:
+        at = at[name]
+    if drawn.random() < 0.3:
+        del at[last]
+    elif drawn.random() < 0.1 and isinstance(at, dict):
+        at["more"] = drawn.choice(ODD)
+    else:
+        at[last] = drawn.choice(ODD)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("command", "times"),
+    [("sweep", 60), ("jitter", 30), ("optimize", 30), pytest.param("plan", 60, marks=pytest.mark.slow)],
+)
+def test_a_forged_row_with_the_right_digest_is_refused_in_one_message(command, times):
+    """Whatever it has: names that are missing, other kinds, numbers without end. What is of the kind is believed."""
+    words = FORGED[command].split()
+    assert invoke(*words).exit_code == 0
+    rows = [{name: row[name] for name in (KEY, MARK, DIGEST, WHOLE)} for row in read_table("kept.csv")]
+    drawn, refusals = random.Random(3), 0
+    for _ in range(times):
+        forged = [*rows]
+        place = drawn.randrange(len(rows))
+        whole = json.dumps(_forge(json.loads(rows[place][WHOLE]), drawn))
+        digest = fingerprint([rows[place][KEY], whole])
+        forged[place] = {**rows[place], WHOLE: whole, DIGEST: digest}
+        save_table(forged, "kept.csv")
+        result = invoke(*words)
+        if isinstance(result.exception, InputError):
+            refusals += 1
+            said = ("is damaged, or was changed since it was written", "holds no schedule of this search")
+            assert any(each in str(result.exception) for each in said)
+            assert result.exception.exit_code == 2
+        else:
+            assert result.exit_code in (0, 1), whole
+            assert result.exception is None or isinstance(result.exception, PpsimError | SystemExit), whole
+    assert refusals > times / 2

@@ -18,6 +18,7 @@ TIMES: list[dict[str, Any]] = [
 ORDERED = [family.name for family in families() if family.uses_costs and not family.name.startswith("vocab")]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.parametrize("factor", [3, 10, 0.1])
 def test_costs_in_another_unit_give_the_same_order(name, factor):

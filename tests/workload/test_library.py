@@ -17,7 +17,7 @@ from ppsim.workload.hardware.hardware import Tflops, gpus, machines, read_cluste
 from ppsim.workload.model.model import library, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.software import softwares
-from tests.commands import invoke
+from tests.commands import invoke, refused
 
 
 def test_all_of_the_library_is_listed():
@@ -57,19 +57,82 @@ def test_a_cluster_in_words_is_that_of_a_file():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        ("h100,nvlink4,ib-400", "not a cluster in words"),
-        ("h900x8,nvlink4,ib-400", "no GPU 'h900' in the library"),
-        ("h100x8,nvlink4", "names no card between nodes"),
-        ("h100x8,nvlink99,ib-400", "a link of no known name, 'nvlink99'"),
-        ("h100x0,nvlink4,ib-400", "not a cluster in words"),
-        ("h100x8,nvlink4,ib-400x" + "9" * 40, "a link of no known name"),
+        "h100x8,nvlink4,ib-400x8",
+        "8xh100,nvlink4,ib-400",
+        "h100x8,ib-400,nvlink4",
+        "nvlink4,h100x8,ib-400x8",
+        "ib-400, 8xH100, nvlink4",
     ],
 )
-def test_words_that_are_no_cluster_are_refused(words, message):
-    with pytest.raises(InputError, match=message):
+def test_the_order_of_words_does_not_matter(words):
+    assert read_cluster(words) == read_cluster("h100x8,nvlink4,ib-400")
+
+
+def test_two_links_of_one_kind_are_within_and_between_nodes_in_their_order():
+    """As in a rack whose nodes are joined by NVLink."""
+    found = read_cluster("gb200x4,nvlink5,pcie5")
+    assert found.inter
+    assert (found.intra.gb_per_s, found.inter.gb_per_s) == (900, 50)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "within"), [("h100x8,nvlink4", 8, 450), ("pcie4,2xrtx-4090", 2, 25), ("h100x1", 1, None)]
+)
+def test_words_without_a_card_are_one_node(words, gpus, within):
+    """A plan takes all of it; more GPUs than it has are refused, with what is missing."""
+    machine = read_machine(words)
+    assert (machine.per_node, machine.gpus, machine.cluster.intra.gb_per_s) == (gpus, gpus, within)
+    plan = ("plan", "--model", "llama3-8b", "--cluster", words, "--gbs", "16")
+    error = refused(*plan, "--gpus", str(2 * gpus))
+    assert f"{2 * gpus} GPUs are 2 nodes of {gpus}, and the cluster is one node" in str(error)
+    assert "name the card between nodes" in error.hint
+    error = refused("run", "1f1b", "--devices", str(2 * gpus), "--mb", "4", "--unit", "ms", "--cluster", words)
+    assert f"{2 * gpus} devices are 2 nodes" in str(error)
+
+
+@pytest.mark.slow
+def test_a_plan_on_one_node_takes_all_its_gpus():
+    found = json.loads(
+        invoke("plan", "--model", "llama3-8b", "--cluster", "h100x8,nvlink4", "--gbs", "16", "--json").output
+    )
+    best = found["plans"][0]
+    assert best["tp"] * best["cp"] * best["pp"] * best["dp"] == 8
+
+
+def test_nodes_of_one_gpu_need_no_link_within():
+    machine = read_machine("h100x1,ethernet-100")
+    assert machine.per_node == 1
+    assert machine.between == pytest.approx(12.5e9)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("h100,nvlink4,ib-400", "does not say how many GPUs a node has", "h100x8,nvlink4,ib-400"),
+        ("h100,nvlink4", "does not say how many GPUs a node has", "h100x8,nvlink4"),
+        ("h900x8,nvlink4,ib-400", "no GPU 'h900' in the library", "h100"),
+        ("h100x8", "names no link within a node", "h100x8,nvlink4"),
+        ("h100x8,ib-400", "names no link within a node", "h100x8,nvlink4,ib-400"),
+        ("h100x8,nvlink99,ib-400", "a link of no known name, 'nvlink99'", "nvlink4"),
+        ("h100x8,nvlink4x4,ib-400", "gives 'nvlink4' a number", "h100x8,nvlink4,ib-400"),
+        ("h100x8,nvlink4,ib-400,ib-200", "names 3 links", "h100x8,nvlink4,ib-400"),
+        ("h100x8,a100-80gbx8,nvlink4", "several kinds of nodes", "[[nodes]]"),
+        ("2xh100x8,nvlink4,ib-400", "not a cluster in words", "GPUxCOUNT"),
+        ("h100x0,nvlink4,ib-400", "not a cluster in words", "GPUxCOUNT"),
+        ("nvlink4,ib-400", "not a cluster in words", "GPUxCOUNT"),
+        ("h100x8,nvlink4,ib-400x" + "9" * 40, "a link of no known name", "ib-400"),
+        (",,,", "not a cluster in words", "GPUxCOUNT"),
+    ],
+)
+def test_words_that_are_no_cluster_are_refused(words, message, hint):
+    """By what is missing; a hint that begins with words of a cluster works as it is."""
+    with pytest.raises(InputError, match=message) as error:
         read_machine(words)
+    assert hint in error.value.hint
+    if error.value.hint.startswith("h100x8"):
+        assert read_machine(error.value.hint.partition(";")[0]).per_node == 8
 
 
 def test_a_cluster_of_no_known_name_is_guessed():

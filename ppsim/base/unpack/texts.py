@@ -13,6 +13,7 @@ from ppsim.errors import InputError
 MOST_LINE = 8 << 20  # characters of one row of CSV, or of one line of JSON
 MOST_FIELDS = 20_000  # of one row
 LINE = 64  # bytes that a line takes besides its characters
+LEAST_LINE = 16  # a file has at most one line for so many bytes of the largest size, as lines take time
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # with one of these, each character takes four bytes
 
@@ -57,6 +58,7 @@ class Lines:
         content = io.BytesIO(data[:-cut] if cut else data)
         self.text = io.TextIOWrapper(content, "utf-8-sig", newline="")
         self.name, self.length = name, 0
+        self._left = self._most = size_limit() // LEAST_LINE
 
     def __iter__(self) -> Lines:
         return self
@@ -66,6 +68,10 @@ class Lines:
         if not line:
             raise StopIteration
         self.length += len(line)
+        self._left -= 1
+        if self._left < 0:
+            what = f"{self.name} has more than {self._most:,} lines"
+            raise InputError(what, "no empty lines, or several files")
         if self.length > MOST_LINE:
             what = f"{self.name} has a row of more than {MOST_LINE:,} characters"
             raise InputError(what, "a line for each row")

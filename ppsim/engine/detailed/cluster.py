@@ -5,6 +5,7 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
     schema = "ppsim.cluster/1"
     devices_per_node = 8
     message_bytes = 33554432
+    single_node = false           # true where there is no other node
 
     [intra]                       # between two devices of a node
     alpha_us = 4
@@ -174,6 +175,7 @@ class Cluster:
     message_bytes: int = 0  # of an activation or gradient; 0 where a message has latency only
     channel: str = "direction"  # what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
     inter: Link | None = None  # links between nodes; as ``intra`` when left out
+    single_node: bool = False  # whether there is no other node
     shared: Divided = field(default_factory=Divided)  # bandwidth that links divide
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
@@ -207,6 +209,16 @@ def read(path: str) -> Cluster:
     return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
 
 
+def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
+    """Refuse more devices, named ``what``, than a cluster of one node has (InputError)."""
+    if cluster.single_node and devices > cluster.devices_per_node:
+        least = -(-devices // cluster.devices_per_node)
+        raise InputError(
+            f"{devices:,} {what} are {least:,} nodes of {cluster.devices_per_node}, and the cluster is one node",
+            f"name the card between nodes, such as ib-400, or {cluster.devices_per_node} at most",
+        )
+
+
 def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
     """The network of ``devices`` devices on the cluster, times in ``unit`` (InputError: no unit of time)."""
     if unit not in MICROSECONDS:
@@ -216,6 +228,7 @@ def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
         )
     if cluster.nodes:
         raise InputError("a cluster of several kinds of nodes is for ppsim plan and model", "a file without [[nodes]]")
+    check_one_node(cluster, devices, "devices")
     us = 1.0 / MICROSECONDS[unit]
     node = np.arange(devices) // cluster.devices_per_node
     inter, host, fsdp = cluster.inter or cluster.intra, cluster.host, cluster.fsdp

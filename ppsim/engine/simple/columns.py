@@ -101,6 +101,11 @@ def peak_share(metrics: Metrics, shape: Shape) -> float:
     return float(metrics.peak_activations.max(initial=0)) * shape.devices / (shape.stages * shape.slices)
 
 
+def is_share(shape: Shape) -> bool:
+    """Whether one stage of one slice is a device's 1/P share of the model."""
+    return shape.stages * shape.slices == shape.devices
+
+
 def _ideal(metrics: Metrics, _: Shape) -> str:
     return f"ideal {format_number(metrics.ideal)}, the work of the busiest device"
 
@@ -110,7 +115,8 @@ def _peaks(metrics: Metrics, shape: Shape) -> str:
     peaks = metrics.peak_activations
     each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
     unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
-    return f"{unit}, on device {int(peaks.argmax())} ({each})"
+    share = "" if is_share(shape) else f", {format_number(peak_share(metrics, shape))} of a 1/P share"
+    return f"{unit}{share}, on device {int(peaks.argmax())} ({each})"
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:

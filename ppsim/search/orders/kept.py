@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.patterns import matches
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.search.orders.optimize import Known, Outcome
@@ -54,6 +55,17 @@ def row_of(found: Outcome) -> dict[str, Any]:
     }
 
 
+def is_sound(key: str, row: Mapping[str, Any]) -> bool:
+    """Return whether a row can be that of an outcome: it has all names, each of its kind."""
+    kinds = {
+        **dict.fromkeys(("placement", "status", "origin"), str),
+        **dict.fromkeys(("makespan", "span", "bound", "peak"), float),
+        **dict.fromkeys(("solver", "interrupted"), bool),
+        "schedule": {"name": str, **{name: [int] for name in COLUMNS}},
+    }
+    return matches(row, kinds)
+
+
 def outcome_of(row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[Known]]) -> Outcome:
     """Make the outcome of a row again; the schedule's numbers are computed from its ops.
 
@@ -69,7 +81,7 @@ def outcome_of(row: Mapping[str, Any], problems: Sequence[Problem], known: Seque
             raise ValueError
         compared = tuple(e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries)
         return Outcome(problem, solution, row["bound"], compared, row["solver"], row["interrupted"])
-    except (KeyError, TypeError, ValueError, StopIteration, PpsimError) as error:
+    except (IndexError, OverflowError, ValueError, StopIteration, PpsimError) as error:
         raise InputError(
             "a row of the results file holds no schedule of this search", "give the name of a new file"
         ) from error

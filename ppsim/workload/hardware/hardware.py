@@ -16,7 +16,7 @@ from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
 from ppsim.base.toml import Refused
 from ppsim.engine.detailed import cluster as clusters
-from ppsim.engine.detailed.cluster import Cluster, Divided, Link, Nodes
+from ppsim.engine.detailed.cluster import Cluster, Divided, Link, Nodes, check_one_node
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 
@@ -168,8 +168,14 @@ class Machine:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all, where there are several kinds of nodes; else 0, for any number."""
+        """GPUs in all, where there are several kinds of nodes or one node; else 0, for any number."""
+        if self.cluster.single_node:
+            return self.per_node
         return sum(kind.gpus for kind in self.kinds)
+
+    def check_gpus(self, gpus: int) -> None:
+        """Refuse more GPUs than a single node has (InputError)."""
+        check_one_node(self.cluster, gpus, "GPUs")
 
     @property
     def title(self) -> str:
@@ -271,7 +277,7 @@ def read_cluster(spec: str) -> Cluster:
     Raises:
         InputError: no such name or file, or one that describes no cluster; or words that are not understood.
     """
-    if "," in spec and not spec.endswith(".toml"):
+    if _is_words(spec):
         return _from_words(spec)
     known = machines()
     if spec.lower() in known:
@@ -288,7 +294,7 @@ def read_machine(spec: str) -> Machine:
         InputError: no such name or file, one that describes no cluster, or one that does not name its GPU.
     """
     known = machines()
-    if spec.lower() not in known and not spec.endswith(".toml") and "," not in spec:
+    if spec.lower() not in known and not spec.endswith(".toml") and not _is_words(spec):
         raise _unknown("cluster", spec, known)
     cluster, title = read_cluster(spec), spec.lower() if spec.lower() in known else spec
     if cluster.nodes:
@@ -324,37 +330,102 @@ def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
 
 
 ONE_KIND = "h100x8,nvlink4,ib-400"
-WORDS = re.compile(r"([a-z][a-z0-9.-]*?)x([1-9][0-9]{0,4}),([a-z0-9-]+),([a-z][a-z0-9-]*?)(?:x([1-9][0-9]{0,3}))?")
+COUNTED = re.compile(r"(?:([1-9][0-9]{0,4})x)?([a-z][a-z0-9.-]*?)(?:x([1-9][0-9]{0,4}))?")
+WITHIN = ("nvlink", "xgmi", "pcie")  # links of these kinds join the GPUs of a node, others nodes
+LINKS = (*WITHIN, "slingshot", "ib-", "roce-", "ethernet-")
+
+
+class _Part(NamedTuple):
+    """One of the words of a cluster: a name and its number, None where there is none."""
+
+    text: str
+    name: str
+    number: int | None
+
+
+def _is_words(spec: str) -> bool:
+    """Whether a cluster is given in words, not by a name of the library or a file."""
+    if spec.endswith(".toml") or spec.lower() in machines():
+        return False
+    return "," in spec or _part_of(spec.lower()).name in gpus()
+
+
+def _part_of(text: str) -> _Part:
+    match = COUNTED.fullmatch(text)
+    if match is None or (match[1] and match[3]):
+        return _Part(text, text, None)
+    count = match[1] or match[3]
+    return _Part(text, match[2], int(count) if count else None)
 
 
 def _from_words(spec: str) -> Cluster:
-    """Make a cluster of words: GPUs of a node, their link, and the cards between nodes: ``a100-80gbx8,nvlink3,ib-200``.
+    """Make a cluster of words in any order: GPUs of a node, their link, and the cards between nodes.
 
-    Without their number there is a card for each GPU, or one for a node where it is Ethernet.
+    ``a100-80gbx8,nvlink3,ib-200``: without their number there is a card for each GPU, or one for a node
+    where it is Ethernet. Without cards there is one node; a node of one GPU needs no link.
 
     Raises:
-        InputError: words that are not these.
+        InputError: a word that is not one of these, one that is missing or twice there.
     """
-    hint = f"GPUxCOUNT,LINK,CARD or GPUxCOUNT,LINK,CARDxCOUNT: {ONE_KIND}; names: ppsim list --gpus --links"
-    match = WORDS.fullmatch(spec.lower().replace(" ", ""))
-    if match is None or match[1] not in gpus():
-        text = spec.lower().replace(" ", "")
-        if match is None and re.fullmatch(r"[a-z][a-z0-9.-]*x[1-9][0-9]*,[a-z0-9-]+", text):
-            what = f"{quote(spec)} names no card between nodes, which one node alone does not use"
-            raise InputError(what, f"{text},ib-400")
-        if len(re.findall(r"[a-z][a-z0-9.-]*x[0-9]+|[0-9]+x[a-z][a-z0-9.-]*", text)) > 1 and match is None:
-            what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
-            raise InputError(what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}")
-        if match and match[1] not in gpus():
-            raise _unknown("GPU", match[1], gpus())
+    parts = [_part_of(text) for text in spec.lower().replace(" ", "").split(",")]
+    node = _gpus_of_node(spec, [part for part in parts if part.name not in NAMED])
+    within, between = _links_of(spec, node, [part for part in parts if part.name in NAMED])
+    count = node.number or 1
+    inner = Link(link=within.name) if within else Link()
+    if between is None:
+        return Cluster(count, inner, gpu=node.name, single_node=True)
+    cards = between.number or (1 if between.name.startswith("ethernet") else count)
+    shared = Divided(nics_per_node=cards, nic_gb_per_s=NAMED[between.name][1])
+    return Cluster(count, inner, inter=Link(link=between.name), shared=shared, gpu=node.name)
+
+
+def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
+    """Find the word for the GPUs of a node among those that are no links (InputError: there is not one)."""
+    found = [part for part in parts if part.name in gpus()]
+    counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]
+    if len(found) > 1 or len(counted) > 1 or "+" in spec:
+        what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
+        raise InputError(what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}")
+    if len(found) == 1 and len(parts) > 1:
+        other = next(part for part in parts if part not in found)
+        raise InputError(
+            f"{quote(spec)} has a link of no known name, {quote(other.text)}", f"one of {', '.join(NAMED)}"
+        )
+    if not found and len(counted) == 1:
+        raise _unknown("GPU", counted[0].name, gpus())
+    if not found:
+        hint = (
+            f"GPUxCOUNT, its link, and CARD or CARDxCOUNT between nodes: {ONE_KIND}; names: ppsim list --gpus --links"
+        )
         raise InputError(f"not a cluster in words: {quote(spec)}", hint)
-    for link in (match[3], match[4]):
-        if link not in NAMED:
-            raise InputError(f"{quote(spec)} has a link of no known name, {quote(link)}", f"one of {', '.join(NAMED)}")
-    gpus_of_node = int(match[2])
-    cards = int(match[5] or (1 if match[4].startswith("ethernet") else gpus_of_node))
-    shared = Divided(nics_per_node=cards, nic_gb_per_s=NAMED[match[4]][1])
-    return Cluster(gpus_of_node, Link(link=match[3]), inter=Link(link=match[4]), shared=shared, gpu=match[1])
+    if found[0].number is None:
+        what = f"{quote(spec)} does not say how many GPUs a node has"
+        raise InputError(what, spec.lower().replace(found[0].text, f"{found[0].text}x8", 1))
+    return found[0]
+
+
+def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None, _Part | None]:
+    """Find the links within a node and between nodes (InputError: one is missing, or there are too many)."""
+    kinds = [link.name.startswith(WITHIN) for link in links]
+    if len(links) > 2:
+        what = f"{quote(spec)} names {len(links)} links, where one is within a node and one between nodes"
+        raise InputError(what, ONE_KIND)
+    within: _Part | None = None
+    between: _Part | None = None
+    if len(links) == 2:
+        within, between = links if kinds != [False, True] else links[::-1]
+    elif links and kinds[0]:
+        within = links[0]
+    elif links:
+        between = links[0]
+    if within is None and (node.number or 1) > 1:
+        what = f"{quote(spec)} names no link within a node"
+        rest = f",{between.text}" if between else ""
+        raise InputError(what, f"{node.text},nvlink4{rest}; names: ppsim list --links")
+    if within and within.number:
+        what = f"{quote(spec)} gives {quote(within.name)} a number, which cards between nodes have alone"
+        raise InputError(what, spec.lower().replace(within.text, within.name, 1))
+    return within, between
 
 
 def _unknown(what: str, spec: str, known: Mapping[str, Path]) -> InputError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.base.numbers import format_number, format_share
+from ppsim.base.patterns import matches
 from ppsim.base.toml import Refused
 from ppsim.base.workers import open_workers
 from ppsim.errors import PpsimError
@@ -84,6 +85,11 @@ def improve(group: Mapping[str, Mapping[str, Any]], own: Own = NONE) -> dict[str
         search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None
     return {key: _answer(question, best) for key, question in questions.items()}
+
+
+def is_sound(key: str, row: Mapping[str, Any]) -> bool:
+    """Return whether a row can be what :func:`improve` answers for a key of :func:`share_searches`."""
+    return all(matches(each, {"planned_step_s": float, "change": str}) for each in row.values())
 
 
 def _answer(question: Question, best: Row | None) -> dict[str, Any]:

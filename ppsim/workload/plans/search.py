@@ -9,7 +9,7 @@ for the fastest of them. Only then are further plans simulated to be listed. So 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ppsim.analysis.tradeoff import front
 from ppsim.base.notes import Report
+from ppsim.base.patterns import matches
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import PpsimError
@@ -265,6 +266,41 @@ class Evaluate:
         step = step_time(task.model, machine, parallel, costs=costs, schedule=schedule)
         row = make_row(parallel, candidate, costs, peaks, step)
         return row | _places(task, candidate, np.array(layout.layers), devices[0])
+
+
+def is_sound(key: str, row: Mapping[str, Any]) -> bool:
+    """Return whether a row can be that of a candidate's key: it has all numbers, each of its kind."""
+    outcome = row.get("outcome")
+    if outcome == HELD:
+        return matches(row, {"outcome": str, "memory_bytes": float})
+    if outcome != SIMULATED:
+        return outcome in (REFUSED, LACKED, STAGES) and len(row) == 1
+    sizes = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches", "zero")
+    numbers = ("offload", "step_s", "tokens_per_s", "mfu", "tflops_per_gpu", "bubble", "memory_bytes")
+    terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
+    kinds = {
+        **dict.fromkeys(("outcome", "key", "schedule", "recompute", "layout"), str),
+        **dict.fromkeys(sizes, int),
+        **dict.fromkeys(numbers, float),
+        "recompute_layers": (int, type(None)),
+        "memory_of_devices": [float],
+        "memory_parts": dict.fromkeys(PARTS, float),
+        "terms": dict.fromkeys(terms, float),
+        "pareto": bool,
+        "gpu_of_devices?": [str],
+        "cap_of_devices?": [float],
+        "layers_of_devices?": [str],
+    }
+    if not matches(row, kinds) or row["key"] != key or row["pp"] != len(row["memory_of_devices"]):
+        return False
+    try:
+        candidate = read_key(key)
+    except (TypeError, ValueError):
+        return False
+    plain = ("vp", "schedule", "recompute", "layout", "zero")
+    asked = candidate.group._asdict() | {name: getattr(candidate, name) for name in plain}
+    adds_up = abs(sum(row["terms"].values()) - row["step_s"]) <= 1e-6 * row["step_s"]
+    return all(row[name] == value for name, value in asked.items()) and adds_up and row["step_s"] > 0
 
 
 def _places(task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]) -> Row:

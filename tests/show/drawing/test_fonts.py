@@ -66,7 +66,7 @@ def written(folder, environment) -> dict[str, str]:
     return {suffix: hashlib.sha256((folder / f"a.{suffix}").read_bytes()).hexdigest() for suffix in SUFFIXES}
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
     """Its ink on either side of the middle of its advance, as a text is centred in its cell."""
     font = FontProperties(fname=os.path.join(FONTS, "DejaVuSans.ttf"), size=100)

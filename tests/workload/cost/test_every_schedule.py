@@ -32,6 +32,7 @@ def sizes_of(family) -> Parallel:
 TRAINS = [f for f in families() if f.name not in ("forward-only", "decode")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", TRAINS, ids=lambda f: f.name)
 @pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
 def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):

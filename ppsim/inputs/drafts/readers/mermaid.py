@@ -38,7 +38,8 @@ _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
 def matches(text: str) -> bool:
     """Tell whether a line of the text says gantt, or its first one flowchart."""
-    return bool(re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M) or _FLOWCHART.match(text))
+    says_gantt = "gantt" in text and re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M)
+    return bool(says_gantt or _FLOWCHART.match(text.lstrip()))
 
 
 def parse(text: str, source: str) -> Draft:
@@ -48,7 +49,7 @@ def parse(text: str, source: str) -> Draft:
         InputError: a line that is neither header, section nor bar, with its number; a bar outside any section, or
             with times that are not numbers. Or it is a flowchart, which has no times.
     """
-    if _FLOWCHART.match(text):
+    if _FLOWCHART.match(text.lstrip()):
         drawn = ": where the ranks of a plan lie, not when they run" if _RANK.search(text) else ", not a gantt"
         hint = "a viewer of Mermaid shows it; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
         raise InputError(f"'{source}' is a flowchart{drawn}", hint)

@@ -1,0 +1,40 @@
+"""Whether plain data, as JSON has it, is of the kinds that a pattern states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+LARGEST = 1 << 63
+
+
+def matches(value: Any, pattern: Any) -> bool:
+    """Return whether a value is what a pattern states.
+
+    A pattern is a type of plain data, where ``float`` is any finite number and ``int`` one of 63 bits;
+    a tuple of patterns, one of which must match; a list of the pattern of each entry; or the patterns
+    of an object's names, all of which it must have, but those that end in ``?``.
+    """
+    if isinstance(pattern, tuple):
+        return any(matches(value, each) for each in pattern)
+    if isinstance(pattern, list):
+        return isinstance(value, list) and all(matches(each, pattern[0]) for each in value)
+    if isinstance(pattern, Mapping):
+        return isinstance(value, Mapping) and _has_names(value, pattern)
+    if pattern is int or type(value) is int:
+        return pattern in (int, float) and type(value) is int and -LARGEST < value < LARGEST
+    return type(value) is pattern and (pattern is not float or math.isfinite(value))
+
+
+def _has_names(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    found = 0
+    for name, each in pattern.items():
+        plain = name.removesuffix("?")
+        if plain in value:
+            found += 1
+            if not matches(value[plain], each):
+                return False
+        elif plain == name:
+            return False
+    return found == len(value)
