@@ -96,6 +96,7 @@ def run(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -191,10 +192,10 @@ def run(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -308,6 +309,7 @@ def compare(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -393,10 +395,10 @@ def compare(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -502,6 +504,7 @@ def sweep(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -583,10 +586,10 @@ def sweep(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -676,6 +679,7 @@ def jitter(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -749,10 +753,10 @@ def jitter(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -836,6 +840,7 @@ def explain(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -933,10 +938,10 @@ def explain(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1052,6 +1057,7 @@ def diff(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1141,10 +1147,10 @@ def diff(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1244,6 +1250,7 @@ def memory(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1331,10 +1338,10 @@ def memory(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1434,6 +1441,7 @@ def partition(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1509,10 +1517,10 @@ def partition(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1594,6 +1602,7 @@ def optimize(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1680,10 +1689,10 @@ def optimize(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -2264,6 +2273,7 @@ def convert(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -2337,10 +2347,10 @@ def convert(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.

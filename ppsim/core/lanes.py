@@ -26,6 +26,7 @@ Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
 _NEEDS = [kind.info.needs for kind in TIMED]
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
+_POSTS = mask(kind for kind in TIMED if kind.info.side == "post")
 _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
 
 
@@ -103,16 +104,26 @@ def find_inputs(schedule: Schedule) -> Inputs:
     ops = np.flatnonzero(schedule.dependency != NONE)  # inputs from the neighbouring stage, or the own
     found, sent = [(ops, schedule.dependency[ops].astype(np.int64)), _gates(schedule)], [True, False]
     makers: dict[Result, Indices] = {}
+
+    def made(result: Result) -> Indices:
+        if result not in makers:
+            makers[result] = _makers(schedule, result)
+        return makers[result]
+
     for code in np.unique(schedule.kind).tolist():
         for need in _NEEDS[code]:
-            if need.result not in makers:
-                makers[need.result] = _makers(schedule, need.result)
-            found.append(_find(schedule, np.flatnonzero(schedule.kind == code), need, makers[need.result]))
+            ops = np.flatnonzero(schedule.kind == code)
+            if need.unless:
+                ops = ops[made(need.unless)[schedule.device[ops], schedule.microbatch[ops]] == NONE]
+            found.append(_find(schedule, ops, need, made(need.result)))
             sent.append(need.sent)
     target, source = (np.concatenate([part[row] for part in found]) for row in (0, 1))
     order = np.argsort(target, kind="stable")
     message = np.repeat(sent, [len(part[0]) for part in found])
     crosses = message & (source >= 0) & (schedule.device[source] != schedule.device[target])
+    posts = np.flatnonzero(_POSTS[schedule.kind])
+    if len(posts):
+        source[crosses] = _departures(schedule, posts, made)[source[crosses]]
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
 
@@ -184,6 +195,10 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
     elif need.at in ("previous", "next"):
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
+    microbatch = schedule.microbatch[ops] + need.ahead
+    if need.ahead:
+        there = (microbatch >= 0) & (microbatch < schedule.n_microbatches)
+        ops, microbatch = ops[there], microbatch[there]
     if need.at == "any":
         made = made.max(axis=0, keepdims=True)
     row: Indices = {
@@ -195,10 +210,21 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         "last": np.full(len(ops), last),
         "any": np.zeros(len(ops), np.int64),
     }[need.at]
-    source = made[row, schedule.microbatch[ops]]
+    source = made[row, microbatch]
     if need.must:
         return ops, np.where(source == NONE, MISSING, source)
     return ops[source != NONE], source[source != NONE]
+
+
+def _departures(schedule: Schedule, posts: Indices, made: Callable[[Result], Indices]) -> Indices:
+    """Find the op with which the message of each op leaves, shape (ops,): the one that posts it, or the op itself."""
+    leaves = np.arange(len(schedule))
+    for code in np.unique(schedule.kind[posts]).tolist():
+        ops = posts[schedule.kind[posts] == code]
+        result = made(_NEEDS[code][0].result)[schedule.stage[ops], schedule.microbatch[ops]]
+        own = (result != NONE) & (schedule.device[result] == schedule.device[ops])
+        leaves[result[own]] = ops[own]
+    return leaves
 
 
 def _gates(schedule: Schedule) -> tuple[Indices, Indices]:

@@ -308,7 +308,7 @@ NEEDS = (
         ("optimize",),
     ),
     Need(
-        ("t_evict", "te", "ts", "tt", "td", "t_collective"),
+        ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
         never,
         "{options} has no effect: optimize finds orders of F, B, I and W, and copies to the host",
         "leave it out",
