@@ -4,8 +4,9 @@ Every device holds a part of the vocabulary. For each microbatch it runs E, its 
 of the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers.
 T of a microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in
 the order that leaves the passes of all devices closest together at the times of F and B. A queue also has the places
-where its device posts messages (POST) and where all that it computes waits for a message or a collective (WAIT). On V-Half the passes of all
-devices are at the same time where all ops of stages are equally long. The orders are those of sail-sg's generators.
+where its device posts messages (POST) and where all that it computes waits for a message or a collective (WAIT). On
+V-Half the passes of all devices are at the same time where all ops of stages are equally long. The orders are those of
+sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
