@@ -97,6 +97,7 @@ def run(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -212,10 +213,10 @@ def run(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -368,6 +369,7 @@ def compare(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -474,10 +476,10 @@ def compare(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -625,6 +627,7 @@ def sweep(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -717,10 +720,10 @@ def sweep(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -831,6 +834,7 @@ def jitter(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -918,10 +922,10 @@ def jitter(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1033,6 +1037,7 @@ def explain(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1150,10 +1155,10 @@ def explain(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1308,6 +1313,7 @@ def diff(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1408,10 +1414,10 @@ def diff(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1532,6 +1538,7 @@ def memory(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1628,10 +1635,10 @@ def memory(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1747,6 +1754,7 @@ def partition(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -1831,10 +1839,10 @@ def partition(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -1932,6 +1940,7 @@ def optimize(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -2025,10 +2034,10 @@ def optimize(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
@@ -2635,6 +2644,7 @@ def convert(
     ts: float | Sequence[float] | str | None = None,
     tt: float | Sequence[float] | str | None = None,
     td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
     tgf: float | Sequence[float] | str | None = None,
     tgb: float | Sequence[float] | str | None = None,
     t_collective: float | None = None,
@@ -2714,10 +2724,10 @@ def convert(
         ts: Time of an output layer's share, or one per device (0).
         tt: Time of its backward, or one per device (0).
         td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
         tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
         tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0). vocab-1 and vocab-2 have one
-            for the loss, where the authors' program has 3 and 4, and takes up to 4% longer.
+        t_collective: Time of a collective over all devices (0).
         comm: Latency of a message between two devices (0).
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.

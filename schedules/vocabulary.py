@@ -3,11 +3,14 @@
 Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input embedding, S, its part
 of the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers.
 T of a microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in
-the order that leaves the passes of all devices closest together at the times of F and B. On V-Half the passes of all
-devices are at the same time where all ops of stages are equally long. The orders are those of sail-sg's generators.
+the order that leaves the passes of all devices closest together at the times of F and B. A queue also has the places
+where its device posts messages (POST) and where all that it computes waits for a message or a collective (WAIT). On
+V-Half the passes of all devices are at the same time where all ops of stages are equally long. The orders are those of
+sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
 from ppsim.schedules.registry import EVEN_DEVICES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
 from ppsim.search.rules.blocks import block_of_passes, repeat
+from ppsim.search.rules.rows import Ints, Rows
 
 PAPER = "Vocabulary Parallelism, arXiv 2411.05288"
 NONE, NEAR = -1, 1e-9
@@ -79,20 +83,21 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
 def interlaced(shape: Shape) -> Iterator[Packed]:
     """Forwards come half a pass later on each device, backwards a whole pass."""
     P, M = shape.devices, shape.microbatches
+    step = np.arange(M + P + 1)
+    embed = step[step >= P - 1]
+    old, new = step - P - 1, embed + P // 2 + 2
     for device in range(P):
-        ahead = P - device + P // 2
-        queue = _warm_up(device, ahead, M)
-        for step in range(M + P + 1):
-            back, after = step - P - 1, step + P // 2 + 2
-            queue += _of(range(step, step + 1), M, Kind.SHARE_S, Kind.S, Kind.T)
-            queue += _of([back], M, Kind.SHARE_D)
-            queue += _of([after] if step >= P - 1 else [], M, Kind.E, Kind.REDUCE_E)
-            queue += _of([back], M, Kind.D)
-            half = 2 * step + P - device + 1  # an even number of half passes: forward first
-            forward = _of([half // 2] if half // 2 >= ahead else [], M, Kind.F)
-            backward = _of([step - (P - 1 - device)], M, Kind.B)
-            queue += backward + forward if half % 2 == 0 else forward + backward
-        yield _pack(device, queue)
+        rows, ahead = Rows(device, P, M), P - device + P // 2
+        _add_warm_up(rows, ahead, (Kind.E, Kind.REDUCE_E, Kind.WAIT_E))
+        for kind in (Kind.SHARE_S, Kind.S, Kind.T):
+            rows.add(kind, step, step)
+        rows.add(Kind.SHARE_D, step, old)
+        rows.add(Kind.E, embed, new)
+        rows.add(Kind.REDUCE_E, embed, new)
+        rows.add(Kind.D, step, old)
+        rows.add(Kind.WAIT_E, embed, new)
+        _add_half_passes(rows, step, ahead)
+        yield rows.queue()
 
 
 @schedule(
@@ -187,51 +192,164 @@ def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
     if not forward + backward:  # nothing that passes could wait for
         forward, backward = 1.0, 2.0
     hop = backward + float(np.mean(costs.comm))
-    first = [_first_backward(P - 1 - device, hop, forward, forward + backward, barriers) for device in range(P)]
-    start = first[0][0]
-    for device, (own, is_first) in enumerate(first):
-        queue = [*_warm_up(device, P - device, M), (Kind.SHARE_S, 0)]
-        for step in range(M + start + 2):
-            queue += _of([step - 1] if barriers == 2 or step < M else [], M, Kind.T) + _of([step], M, Kind.S)
-            sums = _of([step], M, Kind.REDUCE_S) + _of([step - 1] if barriers == 2 else [], M, Kind.REDUCE_T)
-            new, old = P + barriers + step - start, step - start - 2
-            if step < barriers - 1:
-                queue += sums + _of([P + 1 + step], M, Kind.E, Kind.REDUCE_E)
-            elif step < start:
-                queue += sums
-            else:
-                queue += _of([new], M, Kind.E) + _of([old], M, Kind.D) + _of([new], M, Kind.REDUCE_E) + sums
-            count = P - device + step if step < barriers else P - device + barriers + step - own - (not is_first)
-            runs = step < barriers or count >= P - device + barriers
-            body = _of([count] if runs else [], M, Kind.F)
-            gradients = _of([step - own], M, Kind.B)
-            body = gradients + body if is_first else body + gradients
-            split = int(bool(body) and (is_first or body[0][0] == Kind.F))
-            broadcast = _of([old + 1] if step >= start else [], M, Kind.SHARE_D) + _of([step + 1], M, Kind.SHARE_S)
-            queue += body[:split] + broadcast + body[split:]
-        yield _pack(device, queue + _of([M - 1] if barriers == 1 else [], M, Kind.T))
+    paces = [_pace(P - 1 - device, hop, forward, backward, barriers) for device in range(P)]
+    for device, pace in enumerate(paces):
+        rows = Rows(device, P, M)
+        following = paces[min(device + 1, P - 1)]
+        # messages so slow that the next device runs a forward behind the same pass would wait for each other
+        at_once = pace.backward_first and following.backward_first and pace.first > following.first
+        _add_warm_up(rows, P - device, (Kind.E, Kind.REDUCE_E))
+        _add_passes(rows, pace, paces[0].first, barriers, at_once)
+        yield rows.queue()
 
 
-def _first_backward(hops: int, hop: float, forward: float, period: float, barriers: int) -> tuple[int, bool]:
-    """The pass behind which a device's first backward runs, and whether it runs backwards before forwards."""
-    passes = int(hops * hop / period + NEAR)
-    late = hops * hop - passes * period
-    return barriers - 1 + (passes + 1 if hops else 0), bool(hops) and late < forward - NEAR
+class _Pace(NamedTuple):
+    """When the backwards of a device come, measured by its passes."""
+
+    first: int  # the pass behind which its first backward runs
+    backward_first: bool  # whether a backward comes ahead of the forward between two passes
+    late_sums: bool  # whether the sums of a pass are issued behind the forward that follows it
 
 
-def _warm_up(device: int, forwards: int, microbatches: int) -> list[Op]:
-    """The first forwards, each with the embedding that the first device needs by then."""
-    queue = _of(range(device + 1), microbatches, Kind.E, Kind.REDUCE_E)
-    for m in range(forwards):
-        queue += _of([device + 1 + m], microbatches, Kind.E, Kind.REDUCE_E) + _of([m], microbatches, Kind.F)
-    return queue
+def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int) -> _Pace:
+    """Return the pace of the device ``hops`` ahead of the last one; a gradient comes ``hop`` later on each.
+
+    It comes at most a pass later: a device that held its forwards back for longer would keep the next one waiting for
+    them.
+    """
+    period = forward + backward
+    hop = min(hop, period)
+    passes = min(int(hops * hop / period + NEAR), max(hops - 1, 0))
+    late = hops * hop - passes * period  # how long after a pass a gradient comes
+    first = barriers - 1 + (passes + 1 if hops else 0)
+    backward_first = bool(hops) and late < forward - NEAR
+    return _Pace(first, backward_first, bool(hops) and not backward_first and late < backward - NEAR)
+
+
+def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: bool) -> None:
+    """Add a device's passes and what runs between them, in the order in which the device issues it.
+
+    Behind the first passes, ``barriers`` in number, only forwards run. ``start`` is the pass behind which the first
+    device's first backward runs; embeddings keep step with it. Results of forwards leave with the input of the next op
+    that has one, or ``at_once``.
+    """
+    P, M, last = rows.devices, rows.microbatches, rows.is_last
+    step = np.arange(M + start + 2)
+    filling, early, embed = step[:barriers], step[: barriers - 1], step[start:]
+    new, old = embed + P + barriers - start, embed - start - 2
+    _add_pass(rows, step if barriers == 2 else step[:M])
+    _add_sums(rows, early if last else filling, barriers)
+    rows.add(Kind.E, early, early + P + 1)
+    rows.add(Kind.REDUCE_E, early, early + P + 1)
+    rows.add(Kind.E, embed, new)
+    rows.add(Kind.D, embed, old)
+    if not last:
+        rows.add_sends(Kind.F, filling)
+        rows.add_input(Kind.F, filling, filling + P - rows.device)
+        rows.add(Kind.F, filling, filling + P - rows.device)
+        rows.add_sends(Kind.F, filling if at_once else filling[:0])
+
+    turns, ahead = (step, 1) if last else (step[barriers:], P - rows.device + barriers)
+    forward = turns + P - rows.device + barriers - pace.first - (not pace.backward_first)
+    backward = turns - pace.first
+    runs = {Kind.F: forward >= ahead, Kind.B: (backward >= 0) & (backward < M)}
+    number = {Kind.F: forward, Kind.B: backward}
+    sends = {Kind.F: turns[runs[Kind.B]], Kind.B: turns}  # results of F leave with the input of the next B
+    first, second = (Kind.B, Kind.F) if pace.backward_first else (Kind.F, Kind.B)
+
+    def add_messages(ahead_of: Kind, of: Kind) -> None:
+        rows.add_sends(of, sends[of])
+        rows.add_input(ahead_of, turns[runs[ahead_of]], number[ahead_of][runs[ahead_of]])
+
+    def add_collectives() -> None:
+        rows.add(Kind.REDUCE_E, embed, new)
+        _add_sums(rows, step[barriers - last :], barriers)
+
+    if last:
+        add_collectives()
+    add_messages(first, second)
+    if not last and not pace.late_sums:
+        add_collectives()
+    rows.add(first, turns[runs[first]], number[first][runs[first]])
+    add_messages(second, first)
+    if pace.late_sums:
+        add_collectives()
+    rows.add(Kind.SHARE_D, embed, old + 1)
+    if last:
+        rows.add(Kind.L, step, step)
+    rows.add(Kind.SHARE_S, np.arange(M) - 1, np.arange(M))
+    end = np.array([M - 1 if barriers == 2 else len(step)])
+    rows.add(Kind.SHARE_T, end, np.array([M - 1]))
+    rows.add(second, turns[runs[second]], number[second][runs[second]])
+    rows.add_sends(Kind.F, turns if at_once else turns[:0])
+    if barriers == 1:
+        if not last:
+            rows.add(Kind.WAIT_T, end, np.array([M - 1]))
+        rows.add(Kind.T, end, np.array([M - 1]))
+
+
+def _add_pass(rows: Rows, step: Ints) -> None:
+    """Add T and S of each step, of two microbatches; all devices but the last wait for the broadcast first."""
+    if not rows.is_last:
+        rows.add(Kind.WAIT_T, step, step - 1)
+    rows.add(Kind.T, step, step - 1)
+    rows.add(Kind.S, step, step)
+
+
+def _add_sums(rows: Rows, step: Ints, barriers: int) -> None:
+    """Add the sums over the vocabulary behind the pass of each step: three, and one of a gradient.
+
+    With two barriers the gradient is of the microbatch before, with one barrier of the same one.
+    """
+    for kind in (Kind.MAX_S, Kind.SUM_S, Kind.GRAD_S, Kind.REDUCE_S):
+        if kind != Kind.GRAD_S or barriers == 1:
+            rows.add(kind, step, step)
+    if barriers == 2:
+        rows.add(Kind.REDUCE_T, step, step - 1)
+
+
+def _add_half_passes(rows: Rows, step: Ints, ahead: int) -> None:
+    """Add F and B of ``interlaced`` behind each stop; ``ahead`` forwards have run before."""
+    M, P = rows.microbatches, rows.devices
+    halves = 2 * step + P - rows.device + 1
+    forward, backward = halves // 2, step - (P - 1 - rows.device)
+    begun = forward >= ahead
+    runs = begun & (forward < M)
+    returns = (backward >= 0) & (backward < M)
+    if (P - rows.device) % 2:  # an even number of half passes: backward first
+        rows.add_sends(Kind.B, step)
+        rows.add_sends(Kind.F, step[runs | (forward >= M)])
+        rows.add_input(Kind.B, step, backward)
+        rows.add(Kind.B, step, backward)
+        if rows.device:
+            rows.add_input(Kind.F, step[begun], forward[begun])
+        rows.add(Kind.F, step[begun], forward[begun])
+    else:
+        rows.add_sends(Kind.B, step[~begun])
+        rows.add_input(Kind.B, step, backward)
+        rows.add_sends(Kind.B, step[begun])
+        if rows.device:
+            rows.add_input(Kind.F, step[begun], forward[begun])
+        rows.add(Kind.F, step[begun], forward[begun])
+        rows.add_sends(Kind.F, step[runs | ((forward + 1 >= ahead) & returns)])
+        rows.add(Kind.B, step, backward)
+
+
+def _add_warm_up(rows: Rows, forwards: int, embedding: tuple[Kind, ...]) -> None:
+    """Add the first forwards, each behind the embedding that the first device needs by then."""
+    first = np.arange(rows.device + 1)
+    forward = np.arange(forwards)
+    step = forward - forwards - 1  # ahead of the first broadcast, whose step is -1
+    for kind in embedding:
+        rows.add(kind, first - len(first) - forwards - 1, first)
+    rows.add_sends(Kind.F, step)
+    if rows.device or Kind.WAIT_E not in embedding:
+        rows.add_input(Kind.F, step, forward)
+    for kind in embedding:
+        rows.add(kind, step, forward + len(first))
+    rows.add(Kind.F, step, forward)
 
 
 def _of(numbers: Iterable[int], microbatches: int, *kinds: Kind) -> list[Op]:
     """Ops of these kinds for each of the microbatches that exist."""
     return [(kind, m) for m in numbers if 0 <= m < microbatches for kind in kinds]
-
-
-def _pack(device: int, queue: list[Op]) -> Packed:
-    stages = [device if kind in (Kind.F, Kind.B) else NONE for kind, _ in queue]
-    return pack(np.array(stages), np.array([m for _, m in queue])) | np.array([kind for kind, _ in queue])

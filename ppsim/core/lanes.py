@@ -26,6 +26,7 @@ Indices = NDArray[np.int64]
 _STREAM = np.array([kind.info.stream for kind in TIMED])
 _NEEDS = [kind.info.needs for kind in TIMED]
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
+_POSTS = mask(kind for kind in TIMED if kind.info.side == "post")
 _EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
 
 
@@ -115,12 +116,19 @@ def _others(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
     fed = np.flatnonzero(schedule.awaits_feedback)
     found = [(*_gates(schedule), False), (fed, schedule.dependency[fed].astype(np.int64), True)]
     makers: dict[Result, Indices] = {}
+
+    def made(result: Result) -> Indices:
+        if result not in makers:
+            makers[result] = _makers(schedule, result)
+        return makers[result]
+
     for code in np.unique(schedule.kind).tolist():
         for need in _NEEDS[code]:
-            if need.result not in makers:
-                makers[need.result] = _makers(schedule, need.result)
             waiting = np.flatnonzero(schedule.kind == code)
-            found.append((*_find(schedule, waiting, need, makers[need.result]), need.sent))
+            if need.unless:
+                instead = made(need.unless)[schedule.device[waiting], schedule.microbatch[waiting]]
+                waiting = waiting[instead == NONE]
+            found.append((*_find(schedule, waiting, need, made(need.result)), need.sent))
     return found
 
 
@@ -132,6 +140,8 @@ def _list_inputs(schedule: Schedule, found: list[tuple[Indices, Indices, bool]])
     order = np.argsort(target, kind="stable")
     sent = schedule.awaits_feedback[target] | (schedule.device[source] != schedule.device[target])
     crosses = message & (source >= 0) & sent
+    if posts_results(schedule):
+        source[crosses] = _departures(schedule)[source[crosses]]
     offsets = np.searchsorted(target[order], np.arange(len(schedule) + 1))
     return Inputs(offsets, source[order], crosses[order])
 
@@ -206,6 +216,10 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] == (0 if need.only == "first" else last)]
     elif need.at in ("previous", "next"):
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
+    microbatch = schedule.microbatch[ops] + need.ahead
+    if need.ahead:
+        there = (microbatch >= 0) & (microbatch < schedule.n_microbatches)
+        ops, microbatch = ops[there], microbatch[there]
     if need.at == "any":
         made = made.max(axis=0, keepdims=True)
     row: Indices = {
@@ -217,10 +231,28 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         "last": np.full(len(ops), last),
         "any": np.zeros(len(ops), np.int64),
     }[need.at]
-    source = made[row, schedule.microbatch[ops]]
+    source = made[row, microbatch]
     if need.must:
         return ops, np.where(source == NONE, MISSING, source)
     return ops[source != NONE], source[source != NONE]
+
+
+def posts_results(schedule: Schedule) -> bool:
+    """Return whether ops of their own say where results leave a device."""
+    return schedule.has_lanes and bool(_POSTS[schedule.kind].any())
+
+
+def _departures(schedule: Schedule) -> Indices:
+    """Find the op with which the message of each op leaves, shape (ops,): the one that posts it, or the op itself."""
+    leaves = np.arange(len(schedule))
+    posts = np.flatnonzero(_POSTS[schedule.kind])
+    for code in np.unique(schedule.kind[posts]).tolist():
+        ops = posts[schedule.kind[posts] == code]
+        makers = _makers(schedule, _NEEDS[code][0].result)
+        result = makers[schedule.stage[ops], schedule.microbatch[ops]]
+        own = (result != NONE) & (schedule.device[result] == schedule.device[ops])
+        leaves[result[own]] = ops[own]
+    return leaves
 
 
 def _gates(schedule: Schedule) -> tuple[Indices, Indices]:

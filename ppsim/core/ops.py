@@ -53,16 +53,27 @@ class Kind(IntEnum):
     GB = 22
     EF = 23
     EB = 24
-    SEND_F = 25
-    RECV_F = 26
-    SEND_B = 27
-    RECV_B = 28
-    UNSHARD = 29
-    RESHARD = 30
-    REDUCE_GRAD = 31
-    WAIT_SEND_F = 32
-    WAIT_SEND_B = 33
-    WAIT_REDUCE_GRAD = 34
+    L = 25
+    MAX_S = 26
+    SUM_S = 27
+    GRAD_S = 28
+    SHARE_T = 29
+    WAIT_E = 30
+    WAIT_T = 31
+    POST_F = 32
+    POST_B = 33
+    WAIT_F = 34
+    WAIT_B = 35
+    SEND_F = 36
+    RECV_F = 37
+    SEND_B = 38
+    RECV_B = 39
+    UNSHARD = 40
+    RESHARD = 41
+    REDUCE_GRAD = 42
+    WAIT_SEND_F = 43
+    WAIT_SEND_B = 44
+    WAIT_REDUCE_GRAD = 45
 
     @property
     def info(self) -> KindInfo:
@@ -114,10 +125,12 @@ class Result(StrEnum):
     HEAD_INPUT = "input of the output layer"
     LOGITS = "logits of a device's part of the vocabulary"
     LOSS = "sums over the vocabulary"
+    LOSS_VALUE = "loss"
     HEAD_PART = "a device's part of the gradient of the output layer's input"
     HEAD_GRADIENT = "gradient of the output layer's input"
     INPUT_GRADIENT = "gradient of the first stage's input"
     ENCODED = "encoded microbatch"
+    T_SHARED = "broadcast ahead of the last backward of the output layer"
     SPREAD = "activation of a part on all devices"
     SPREAD_GRADIENT = "gradient of a part on all devices"
 
@@ -132,6 +145,8 @@ class Need(NamedTuple):
     only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
     must: bool = False  # whether some op must make it; other needs are left out where none does
     sent: bool = False  # whether it is a message where another device makes it
+    ahead: int = 0  # the microbatch whose result it is, counted from the op's; no need where there is no such one
+    unless: Result | None = None  # no need where the op's device makes this result for its microbatch
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,9 @@ class KindInfo:
 
     name: str  # the kind in words
     computes: bool = False  # whether it runs a stage on a microbatch
-    side: str = ""  # ``send``, ``receive`` or ``wait`` (for a send or a collective); empty for other kinds
+    # ``send``, ``receive``, ``wait`` (for a message or a collective) or ``post`` (another op's result leaves with it);
+    # empty for other kinds
+    side: str = ""
     # FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op makes goes to the
     # next stage in that direction.
     direction: int = 0
@@ -185,7 +202,11 @@ _encode = partial(_beside, legend="Encoder (EF, EB)", colour="encoder", scope=Sc
 _collective = partial(
     KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, scope=Scope.EVERYWHERE, gated=True
 )
+_wait = partial(KindInfo, side="wait", stream=Stream.COMPUTE)
+_post = partial(KindInfo, side="post", stream=Stream.COMPUTE)
 _of_stage = partial(KindInfo, per_microbatch=False)
+# What has waited for all sums that its device has issued has also waited for the gradient reduced behind its own sums.
+_BEHIND_SUMS = (Need(Result.HEAD_GRADIENT, "device", ahead=-1),)
 
 
 def _must(result: Result, at: str = "own", **more: Any) -> Need:
@@ -234,9 +255,7 @@ KINDS: dict[Kind, KindInfo] = {
         needs=(_must(Result.HOST_COPY),),
         gated=True,
     ),
-    Kind.WAIT_OFFLOAD: KindInfo(
-        "wait for the copy to the host", side="wait", stream=Stream.COMPUTE, needs=(_must(Result.HOST_COPY),)
-    ),
+    Kind.WAIT_OFFLOAD: _wait("wait for the copy to the host", needs=(_must(Result.HOST_COPY),)),
     Kind.EVICT: _copy_out(
         "copy to another device",
         legend="Evict",
@@ -263,7 +282,12 @@ KINDS: dict[Kind, KindInfo] = {
         "free another device's activation", legend="Return", frees=ALL, needs=(_must(Result.RELOADED),)
     ),
     Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
-    Kind.S: _of_vocabulary("output layer", gives=Result.LOGITS, needs=(Need(Result.HEAD_INPUT, "device"),)),
+    # the device that computes the loss sends the output layer's input and does not wait for the broadcast of it
+    Kind.S: _of_vocabulary(
+        "output layer",
+        gives=Result.LOGITS,
+        needs=(Need(Result.HEAD_INPUT, "device", unless=Result.LOSS_VALUE),),
+    ),
     Kind.T: _of_vocabulary(
         "backward of the output layer", gives=Result.HEAD_PART, needs=(Need(Result.LOSS, "device"),)
     ),
@@ -293,6 +317,30 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.EB: _encode(
         "backward of the encoder", needs=(_must(Result.ENCODED, "device"), _must(Result.GRADIENT, "first", sent=True))
     ),
+    Kind.L: _of_vocabulary("loss", gives=Result.LOSS_VALUE, needs=(_must(Result.LOSS, "device"), *_BEHIND_SUMS)),
+    Kind.MAX_S: _collective("maximum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
+    Kind.SUM_S: _collective("sum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
+    Kind.GRAD_S: _collective(
+        "sum of the gradient of the output layer's input",
+        gives=Result.HEAD_GRADIENT,
+        needs=(_must(Result.LOGITS, "device"),),
+    ),
+    Kind.SHARE_T: _collective("broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED),
+    Kind.WAIT_E: _wait("wait for the embeddings", scope=Scope.DEVICE, needs=(_must(Result.INPUT, "device"),)),
+    Kind.WAIT_T: _wait(
+        "wait for the broadcast and the sums ahead of the output layer's pass",
+        scope=Scope.DEVICE,
+        needs=(
+            _must(Result.LOSS, "device"),
+            Need(Result.HEAD_INPUT, "device", ahead=1),
+            Need(Result.T_SHARED, "device"),
+            *_BEHIND_SUMS,
+        ),
+    ),
+    Kind.POST_F: _post("hand an activation to the network", needs=(_must(Result.ACTIVATION),)),
+    Kind.POST_B: _post("hand a gradient to the network", needs=(_must(Result.GRADIENT),)),
+    Kind.WAIT_F: _wait("wait for an activation", needs=(_must(Result.ACTIVATION, "previous", sent=True),)),
+    Kind.WAIT_B: _wait("wait for a gradient", needs=(_must(Result.GRADIENT, "next", sent=True),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),
     Kind.RECV_F: KindInfo("receive activation", side="receive", direction=FORWARD),
     Kind.SEND_B: KindInfo("send gradient", side="send", direction=BACKWARD),

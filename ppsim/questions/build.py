@@ -265,7 +265,7 @@ def build_costs(
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
-BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tgf", "tgb", "t_collective")
+BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective")
 TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared", "feedback", "tokens")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 

@@ -138,12 +138,12 @@ class CostOptions:
     ts: Value | None = option("--ts", help="Time of an output layer's share, or one per device (0).")
     tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
     td: Value | None = option("--td", help="Time of the embedding's backward, or one per device (0).")
+    tl: Value | None = option("--tl", help="Time of the loss on the last device, where a schedule has it (0).")
     tgf: Value | None = option("--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0).")
     tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
     t_collective: float | None = option(
         "--t-collective",
-        help="Time of a collective over all devices (0). vocab-1 and vocab-2 have one for the loss, where the authors' "
-        "program has 3 and 4, and takes up to 4% longer.",
+        help="Time of a collective over all devices (0).",
     )
     comm: float | None = common("--comm", help="Latency of a message between two devices (0).")
     links: tuple[str, ...] = option(

@@ -424,7 +424,7 @@ NEEDS = (
         "leave one of them out",
     ),
     Need(
-        ("t_evict", "te", "ts", "tt", "td", "t_collective"),
+        ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
         never,
         "{options} has no effect: optimize finds orders of F, B, I and W",
         "leave it out",

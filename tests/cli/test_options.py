@@ -64,6 +64,7 @@ SAMPLES = {
     "ts": "--ts 0.5",
     "tt": "--tt 0.5",
     "td": "--td 0.1",
+    "tl": "--tl 0.02",
     "tgf": "--tgf 0.1",
     "tgb": "--tgb 0.1",
     "everywhere": "--everywhere 0,2",

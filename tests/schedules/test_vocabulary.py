@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind, Scope
@@ -16,7 +18,9 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
+from ppsim.inputs.drafts.read import parse
 from ppsim.schedules import generate
+from tests.commands import invoke
 
 METHODS = {"vocab": "vocab-2", "synctwice": "vocab-1", "interlaced": "interlaced"}
 
@@ -35,31 +39,138 @@ def made(name: str, devices: int, microbatches: int, forward: float, backward: f
     return generate(name, devices=devices, microbatches=microbatches, costs=price)
 
 
+MESSAGES = {"SEND_F": "POST_F", "SEND_B": "POST_B", "RECV_F": "WAIT_F", "RECV_B": "WAIT_B"}
+SUMS = {"vocab-1": ["MAX_S", "SUM_S", "REDUCE_S"], "vocab-2": ["MAX_S", "SUM_S", "GRAD_S", "REDUCE_S"]}
+
+
+def issued(name: str, M: int, last: bool, text: str) -> list[tuple[str, int]]:
+    """What a device of the original issues, by the names of our kinds; without waits that the next op has anyway."""
+    words = [(word.rstrip("0123456789"), word.lstrip("+ABCDEFGHIJKLMNOPQRSTUVWXYZ_")) for word in text.split()]
+    found: list[tuple[str, int]] = []
+    for place, (kind, number) in enumerate(words):
+        m = int(number or -1)
+        if kind == "SUMS":
+            found += [(each, m) for each in SUMS[name]]
+        elif kind == "SHARE_S" and m == M:
+            found.append(("SHARE_T", M - 1))
+        elif kind == "+REDUCE_E":
+            found.append(("WAIT_E", m))
+        elif kind == "+SUMS" and not last and words[place + 1][0] == "T":
+            found.append(("WAIT_T", int(words[place + 1][1])))
+        elif not kind.startswith("+"):
+            found.append((MESSAGES.get(kind, kind), m))
+    return found
+
+
+def needless(before: tuple[str, int], op: tuple[str, int], after: tuple[str, int]) -> bool:
+    """Whether an op waits or sends where its neighbour, of the same microbatch, does so itself."""
+    if op[0].startswith("POST_"):
+        return before == (op[0][-1], op[1])
+    return op[0] in ("WAIT_F", "WAIT_B") and after == (op[0][-1], op[1])
+
+
 @pytest.mark.parametrize("name", ["vocab-1", "vocab-2", "interlaced"])
 def test_queues_are_the_originals(name):
-    """All ops but collectives in their places, for three ratios of F to B that place T and S differently."""
+    """All ops, collectives, waits and messages in their places, for three ratios of F to B."""
     rows = [row for row in table()["orders"] if row[0] == name]
     assert rows
-    for _, P, M, forward, backward, wanted, *_ in rows:
+    for _, P, M, forward, backward, texts, *_ in rows:
         schedule = made(name, P, M, forward, backward)
-        shown = np.array([kind.info.scope != Scope.EVERYWHERE for kind in Kind])
-        for device in range(P):
+        for device, text in enumerate(texts):
             queue = schedule.queue(device)
-            ops = zip(schedule.kind[queue], schedule.microbatch[queue], strict=True)
-            assert " ".join(f"{Kind(k).name}{m}" for k, m in ops if shown[k]) == wanted[device]
+            kinds = [Kind(kind).name for kind in schedule.kind[queue]]
+            wanted = issued(name, M, device == P - 1, text)
+            around = zip([("", 0), *wanted], wanted, [*wanted[1:], ("", 0)], strict=False)
+            wanted = [each[1] for each in around if not needless(*each)]
+            first = {("WAIT_E", m) for m in range(M)} if device == 0 else set()
+            behind = [*wanted[1:], ("", 0)]
+            wanted = [op for op, then in zip(wanted, behind, strict=True) if op not in first or then != ("F", op[1])]
+            assert list(zip(kinds, schedule.microbatch[queue].tolist(), strict=True)) == wanted
+
+
+FACTORS = (1, 1.25, 0.8, 1.1, 0.9)
+
+
+def uneven(devices: int, time: float) -> list[float]:
+    return [time * FACTORS[device % 5] for device in range(devices)]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("row", [row for row in table()["orders"] if row[3:5] == [1, 2]], ids=lambda r: str(r[:3]))
+def test_run_takes_as_long_as_the_originals(row, place):
+    """Where collectives take no time, where they do, and where devices differ: what the command prints."""
+    name, P, M, *_, makespans, peaks = row
+    words = ["--ts", "0.5", "--tt", "0.5", *(["--t-collective", "0.1"] if place == 1 else [])]
+    if place == 2:
+        times = [",".join(map(str, uneven(P, time))) for time in (1, 2.1)]
+        words = ["--tf", times[0], "--tb", times[1], "--ts", "0.3", "--tt", "0.45", "--te", "0.05", "--td", "0.05"]
+        words += ["--t-collective", "0.02", *(["--tl", "0.02"] if name != "interlaced" else [])]
+    found = json.loads(invoke("run", name, "--devices", str(P), "--mb", str(M), *words, "--json").stdout)
+    assert found["makespan"] == pytest.approx(makespans[place], abs=1e-9)
+    assert found["peak_activations"] == peaks
 
 
 @pytest.mark.parametrize("name", ["vocab-1", "vocab-2", "interlaced"])
 def test_makespans_and_peaks_are_the_originals(name):
-    """Where the orders are for these costs; ours may end a little sooner, as no receive holds up a broadcast here."""
-    rows = [row for row in table()["orders"] if row[0] == name and row[3:5] == [1, 2] and row[6]]
+    """Orders for three ratios of F to B, each at the three costs."""
+    rows = [row for row in table()["orders"] if row[0] == name]
     assert rows
-    for _, P, M, forward, backward, _, makespan, peaks in rows:
+    for _, P, M, forward, backward, _, makespans, peaks in rows:
         schedule = made(name, P, M, forward, backward)
-        costs = costs_for(schedule, tf=1, tb=2, per="stage", others={Kind.S: 0.5, Kind.T: 0.5})
-        found = measure(simulate(schedule, costs))
-        assert 0.98 * makespan <= found.makespan <= makespan + 1e-9
-        assert found.peak_activations.tolist() == peaks
+        for costs, makespan in zip(costs_of(schedule), makespans, strict=True):
+            found = measure(simulate(schedule, costs))
+            assert found.makespan == pytest.approx(makespan)
+            assert found.peak_activations.tolist() == peaks
+
+
+def costs_of(schedule: Schedule) -> Iterator[Costs]:
+    """Equal ops, without and with a time for collectives; and uneven devices."""
+    collectives = [kind for kind in Kind if kind.info.scope == Scope.EVERYWHERE]
+    for time in (0.0, 0.1):
+        others = {Kind.S: 0.5, Kind.T: 0.5, **dict.fromkeys(collectives, time)}
+        yield costs_for(schedule, tf=1, tb=2, per="stage", others=others)
+    others = {Kind.S: 0.3, Kind.T: 0.45, Kind.E: 0.05, Kind.D: 0.05, Kind.L: 0.02, **dict.fromkeys(collectives, 0.02)}
+    P = schedule.n_devices
+    yield costs_for(schedule, tf=uneven(P, 1), tb=uneven(P, 2.1), per="stage", others=others)
+
+
+@pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
+@settings(max_examples=60)
+@given(
+    devices=st.integers(1, 9),
+    more=st.integers(0, 12),
+    forward=st.sampled_from([0.0, 1e-3, 0.5, 1.0, 3.0]),
+    backward=st.sampled_from([0.0, 1e-3, 1.0, 2.0, 2.5, 40.0]),
+    comm=st.sampled_from([0.0, 0.1, 0.5, 1.0, 30.0]),
+)
+def test_devices_never_wait_in_a_circle(name, devices, more, forward, backward, comm):
+    """Whatever ops and messages take, also messages slower than ops."""
+
+    def price(schedule: Schedule) -> Costs:
+        return costs_for(schedule, tf=forward, tb=backward, comm=comm, per="stage")
+
+    schedule = generate(name, devices=devices, microbatches=devices + 2 + more, costs=price)
+    collectives = [kind for kind in Kind if kind.info.scope == Scope.EVERYWHERE]
+    costs = costs_for(schedule, comm=comm, others=dict.fromkeys(collectives, 0.1))
+    assert simulate(schedule, costs).makespan > 0
+
+
+@pytest.mark.parametrize("devices", range(1, 10))
+def test_interlaced_devices_never_wait_in_a_circle(devices):
+    for microbatches in range(devices + devices // 2, devices + devices // 2 + 6):
+        schedule = generate("interlaced", devices=devices, microbatches=microbatches)
+        assert simulate(schedule, costs_for(schedule, comm=0.5)).makespan > 0
+
+
+def test_a_result_leaves_where_its_device_sends_it():
+    """F0 ends at 1 and its device sends it behind S0, at 3; the message takes 1."""
+    text = "0F0,S0,0POST_F0\n1WAIT_F0,1F0\n"
+    drafted = parse(text, "x.csv").schedule()
+    costs = costs_for(drafted, comm=1, per="stage", others={Kind.S: 2.0})
+    timeline = simulate(drafted, costs)
+    starts = {drafted.label(op): timeline.start[op] for op in range(len(drafted))}
+    assert starts == {"0F0": 0, "S0": 1, "0POST_F0": 3, "1WAIT_F0": 4, "1F0": 4}
 
 
 @pytest.mark.sampled(2)

@@ -15,7 +15,15 @@ import numpy as np
 from ppsim.base.compiled import can_compile, load, pays, view
 from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
 from ppsim.core.costs import Costs
-from ppsim.core.lanes import MISSING, find_other_inputs, groups_of, lanes_of, once_a_schedule
+from ppsim.core.lanes import (
+    MISSING,
+    find_inputs,
+    find_other_inputs,
+    groups_of,
+    lanes_of,
+    once_a_schedule,
+    posts_results,
+)
 from ppsim.core.ops import COMPUTE, TIMED, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -126,6 +134,8 @@ def lanes_table(schedule: Schedule) -> Lanes:
     gate = np.full(n, NONE, np.int64)
     gate[place[shared]] = meeting
     others = find_other_inputs(schedule)
+    if posts_results(schedule):  # a message leaves with another op than the one that made it
+        others, needs = find_inputs(schedule), np.full_like(needs, nothing)
     count = np.diff(others.offsets)[order]
     inputs_at = np.append(0, np.cumsum(count))
     listed = np.arange(inputs_at[-1]) + np.repeat(others.offsets[order] - inputs_at[:-1], count)

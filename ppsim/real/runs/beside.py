@@ -7,12 +7,14 @@ from numpy.typing import NDArray
 
 from ppsim.core.lanes import list_waits, refuse_lanes
 from ppsim.core.lowered import Lowered
-from ppsim.core.ops import COMPUTE, TIMED, Kind, Scope, Stream
+from ppsim.core.ops import COMPUTE, TIMED, Kind, Scope, Stream, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.lowering.lower import lower
 
 COPIES = (*COMPUTE, Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
 ENCODER = (Kind.EF, Kind.EB)
+# Where a queue posts a message or waits: a run posts as the op ends, and waits right ahead of the op that needs it.
+MARKS = tuple(k for k in TIMED if k.info.side in ("post", "wait") and k != Kind.WAIT_OFFLOAD)
 ON_ALL = tuple(k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER))
 
 
@@ -21,13 +23,18 @@ def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
     if not streams:
         refuse_lanes(schedule, "a run by torch, of --module or with a GPU for each device")
     elif timed:
-        refuse_lanes(schedule, "a run for real", (*COPIES, *ON_ALL))
+        refuse_lanes(schedule, "a run for real", (*COPIES, *ON_ALL, *MARKS))
     else:
         refuse_lanes(schedule, "a run that computes (--ops timed runs more)", COPIES)
 
 
 def lower_beside(schedule: Schedule) -> Lowered:
-    """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that follows them."""
+    """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that follows them.
+
+    Places where the queues post a message or wait are left out.
+    """
+    marks = mask(MARKS)[schedule.kind]
+    schedule = schedule.take(~marks) if marks.any() else schedule
     if not schedule.has_lanes:
         return lower(schedule)
     plain, others = lower(schedule.compute_only), np.flatnonzero(~schedule.computes)

@@ -1,0 +1,94 @@
+"""The queue of one device by steps: what it computes, the collectives it takes part in, and when it sends and waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind, Packed, pack
+
+NONE = -1
+Ints = NDArray[np.int64]
+# how each result of F and B is sent
+_POSTS = {Kind.F: Kind.POST_F, Kind.B: Kind.POST_B}
+_OF_STAGE = (Kind.F, Kind.B, Kind.POST_F, Kind.POST_B, Kind.WAIT_F, Kind.WAIT_B)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Ops of one device, each with the step at which it is issued; at one step, what is added first comes first.
+
+    The device runs one stage. A result of F or B is sent where the device comes to a batch of messages.
+    """
+
+    device: int
+    devices: int
+    microbatches: int
+    _kinds: list[Kind] = field(default_factory=list)
+    _steps: list[Ints] = field(default_factory=list)
+    _microbatches: list[Ints] = field(default_factory=list)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the device runs the last stage."""
+        return self.device == self.devices - 1
+
+    def add(self, kind: Kind, step: Ints, microbatch: Ints) -> None:
+        """Add an op at each step; none for a microbatch that does not exist."""
+        exists = (microbatch >= 0) & (microbatch < self.microbatches)
+        self._append(kind, step[exists], microbatch[exists])
+
+    def add_sends(self, kind: Kind, step: Ints) -> None:
+        """Send, at each step, the result of the last op of a kind, F or B, that has not been sent yet."""
+        receives = not self.is_last if kind == Kind.F else self.device > 0
+        if receives:
+            self._append(_POSTS[kind], step, np.full(len(step), NONE))
+
+    def add_input(self, kind: Kind, step: Ints, microbatch: Ints) -> None:
+        """Wait, at each step, for the input of F or B of a microbatch."""
+        if kind == Kind.F:
+            self.add(Kind.WAIT_F if self.device else Kind.WAIT_E, step, microbatch)
+        elif not self.is_last:
+            self.add(Kind.WAIT_B, step, microbatch)
+
+    def queue(self) -> Packed:
+        """Return the packed ops in the order in which the device issues them, without what waits for nothing."""
+        lengths = [len(step) for step in self._steps]
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        order = np.lexsort((rows, np.concatenate(self._steps)))
+        kind = np.array(self._kinds, np.int64)[rows[order]]
+        microbatch = np.concatenate(self._microbatches)[order]
+        for run, post in _POSTS.items():
+            _place_sends(np.flatnonzero(kind == run), np.flatnonzero(kind == post), microbatch)
+        kind, microbatch = kind[microbatch != NONE], microbatch[microbatch != NONE]
+        kept = ~_needless(kind, microbatch)
+        stage = np.where(np.isin(kind, _OF_STAGE), self.device, NONE)
+        return (pack(stage, microbatch) | kind)[kept]
+
+    def _append(self, kind: Kind, step: Ints, microbatch: Ints) -> None:
+        self._kinds.append(kind)
+        self._steps.append(step)
+        self._microbatches.append(microbatch)
+
+
+def _place_sends(runs: Ints, sends: Ints, microbatch: Ints) -> None:
+    """Write into ``microbatch`` which result each send carries: of the op before it, if that has not been sent."""
+    place = np.searchsorted(sends, runs)
+    sent = place < len(sends)
+    microbatch[sends[place[sent]]] = microbatch[runs[sent]]
+
+
+def _needless(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
+    """Find sends right behind the op whose result they send, and waits right ahead of the op whose input they wait for.
+
+    Without them the op sends its result as it ends, and waits for its input itself.
+    """
+    needless = np.zeros(len(kind), np.bool_)
+    same = microbatch[1:] == microbatch[:-1]
+    for run, wait in ((Kind.F, Kind.WAIT_F), (Kind.F, Kind.WAIT_E), (Kind.B, Kind.WAIT_B)):
+        needless[:-1] |= same & (kind[:-1] == wait) & (kind[1:] == run)
+    for run, post in _POSTS.items():
+        needless[1:] |= same & (kind[:-1] == run) & (kind[1:] == post)
+    return needless
