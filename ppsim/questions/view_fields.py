@@ -75,7 +75,7 @@ PLAIN = frozenset(
     (
         *("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i"),
         *("slices", "everywhere"),
-        *("tf", "tb", "ti", "tw", "tfb", "tr", "te", "ts", "tt", "td", "tgf", "tgb", "t_collective"),
+        *("tf", "tb", "ti", "tw", "tfb", "tr", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective"),
         *("offload", "t_offload", "t_reload", "t_evict", "host_link", "host_link_shared"),
         *("comm", "links", "speed", "per", "unit", "recompute"),
         *("layout", "t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f"),
