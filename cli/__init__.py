@@ -245,7 +245,7 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 def _note(text: str) -> None:
     """Print what is said beside an answer."""
-    from ppsim.questions.terminal import echo_wrapped
+    from ppsim.ask.terminal import echo_wrapped
 
     echo_wrapped(text, err=True)
 
@@ -265,7 +265,7 @@ def _complain(message: str, code: int) -> int:
 
     text = shorten_lines(message)
     if sys.stderr.isatty():
-        from ppsim.questions.terminal import echo_wrapped
+        from ppsim.ask.terminal import echo_wrapped
 
         for line in text.splitlines():
             kind, colon, rest = line.partition(": ")

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ppsim.ask import terminal
+from ppsim.ask.answer import Answer
+from ppsim.ask.given import Given
+from ppsim.ask.groups import OutputOptions, output_of
+from ppsim.ask.options import Option, Request, flatten, list_options, make
+from ppsim.ask.rules import check_given, list_refused
+from ppsim.ask.types import MayStandAlone
+from ppsim.ask.write import find_targets, write_with
 from ppsim.base.json_output import dump_json
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
-from ppsim.questions import terminal
-from ppsim.questions.answer import Answer
-from ppsim.questions.given import Given
-from ppsim.questions.groups import OutputOptions, output_of
-from ppsim.questions.options import Option, Request, flatten, list_options, make
-from ppsim.questions.rules import check_given, list_refused
-from ppsim.questions.types import MayStandAlone
-from ppsim.questions.write import find_targets, write_with
 
 R = TypeVar("R", bound=Request)
 

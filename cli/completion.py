@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import click
 
+from ppsim.ask.options import Request, option
 from ppsim.cli._command import Question
-from ppsim.questions.options import Request, option
 
 
 @dataclass(frozen=True, kw_only=True)

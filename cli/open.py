@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import click
 
+from ppsim.ask.options import Request, flag, option
 from ppsim.base.source import read_bytes
 from ppsim.cli._command import Question
 from ppsim.errors import InputError
-from ppsim.questions.options import Request, flag, option
 
 PAGES = (".html", ".svg", ".png", ".pdf")
 TRACES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz", ".perfetto-trace", ".pftrace")

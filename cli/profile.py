@@ -4,7 +4,7 @@ import click
 
 from ppsim.cli._command import ask_command
 from ppsim.cli._help import debug
-from ppsim.questions import profile
+from ppsim.questions.runs import profile
 
 
 @click.group("profile")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.ask.options import Request, common, flag
 from ppsim.cli._command import Question
 from ppsim.errors import InputError, MissingDependency
-from ppsim.questions.options import Request, common, flag
 
 if TYPE_CHECKING:
     import socket
@@ -59,8 +59,8 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
 
     from ppsim.base import notes
     from ppsim.base.interruptible import run_interruptibly
-    from ppsim.questions.view import load_kernels, plan_request, tell, view
-    from ppsim.questions.view_model import Planner, library_names
+    from ppsim.questions.across.view import load_kernels, plan_request, tell, view
+    from ppsim.questions.across.view_model import Planner, library_names
     from ppsim.schedules import families, takes_chunks
     from ppsim.show.server.app import DROPPED, make_app
     from ppsim.show.server.page import live_page, watch

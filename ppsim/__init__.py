@@ -82,23 +82,23 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.engine.simple.metrics import Metrics, measure
     from ppsim.errors import PpsimError
-    from ppsim.questions.calibrate import calibrate
-    from ppsim.questions.check import check
-    from ppsim.questions.compare import compare
-    from ppsim.questions.convert import convert
-    from ppsim.questions.diff import diff
-    from ppsim.questions.explain import explain
-    from ppsim.questions.jitter import jitter
-    from ppsim.questions.layout import layout
-    from ppsim.questions.memory import memory
-    from ppsim.questions.model import model
-    from ppsim.questions.optimize import optimize
-    from ppsim.questions.partition import partition
-    from ppsim.questions.plan import plan
-    from ppsim.questions.read import read
-    from ppsim.questions.run import run
-    from ppsim.questions.sweep import sweep
-    from ppsim.questions.validate import validate
+    from ppsim.questions.across.check import check
+    from ppsim.questions.across.convert import convert
+    from ppsim.questions.across.diff import diff
+    from ppsim.questions.across.explain import explain
+    from ppsim.questions.optimum.optimize import optimize
+    from ppsim.questions.optimum.partition import partition
+    from ppsim.questions.plans.layout import layout
+    from ppsim.questions.plans.model import model
+    from ppsim.questions.plans.plan import plan
+    from ppsim.questions.runs.calibrate import calibrate
+    from ppsim.questions.runs.read import read
+    from ppsim.questions.runs.validate import validate
+    from ppsim.questions.timelines.compare import compare
+    from ppsim.questions.timelines.jitter import jitter
+    from ppsim.questions.timelines.memory import memory
+    from ppsim.questions.timelines.run import run
+    from ppsim.questions.timelines.sweep import sweep
     from ppsim.show.drawing.gantt import plot
     from ppsim.show.drawing.notebook import figure
     from ppsim.show.files.document import Document, save
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name in QUESTIONS:
-        from ppsim.questions.signatures import describe
+        from ppsim.ask.signatures import describe
 
         return describe(name)
     for module, names in _HOME.items():

@@ -9,23 +9,23 @@ from ppsim.core.timeline import Timeline as Timeline
 from ppsim.engine.simple.longest_path import simulate as simulate
 from ppsim.engine.simple.metrics import Metrics as Metrics, measure as measure
 from ppsim.errors import PpsimError as PpsimError
-from ppsim.questions.calibrate import Calibration
-from ppsim.questions.check import Check
-from ppsim.questions.compare import Comparison
-from ppsim.questions.convert import Converted
-from ppsim.questions.diff import Diff
-from ppsim.questions.explain import Explained
-from ppsim.questions.jitter import Jitter
-from ppsim.questions.layout import Layout
-from ppsim.questions.list import Shelves
-from ppsim.questions.memory import Memory
-from ppsim.questions.model import Card, ModelCost
-from ppsim.questions.optimize import Optimized
-from ppsim.questions.partition import Partitioned
-from ppsim.questions.plan import Plans
-from ppsim.questions.read import ObservedRun
-from ppsim.questions.run import Run
-from ppsim.questions.validate import Validated, ValidatedJob
+from ppsim.questions.runs.calibrate import Calibration
+from ppsim.questions.across.check import Check
+from ppsim.questions.timelines.compare import Comparison
+from ppsim.questions.across.convert import Converted
+from ppsim.questions.across.diff import Diff
+from ppsim.questions.across.explain import Explained
+from ppsim.questions.timelines.jitter import Jitter
+from ppsim.questions.plans.layout import Layout
+from ppsim.questions.timelines.list import Shelves
+from ppsim.questions.timelines.memory import Memory
+from ppsim.questions.plans.model import Card, ModelCost
+from ppsim.questions.optimum.optimize import Optimized
+from ppsim.questions.optimum.partition import Partitioned
+from ppsim.questions.plans.plan import Plans
+from ppsim.questions.runs.read import ObservedRun
+from ppsim.questions.timelines.run import Run
+from ppsim.questions.runs.validate import Validated, ValidatedJob
 from ppsim.show.drawing.gantt import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save

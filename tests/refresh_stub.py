@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ppsim
-from ppsim.questions.signatures import option_lines, python_options, signature_of
+from ppsim.ask.signatures import option_lines, python_options, signature_of
 
 __all__ = ["STUB", "python_options", "stub"]
 STUB = Path(ppsim.__file__).with_suffix(".pyi")

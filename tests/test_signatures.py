@@ -8,8 +8,8 @@ import inspect
 import pytest
 
 import ppsim
-from ppsim.questions.ask import find_options
-from ppsim.questions.signatures import type_of
+from ppsim.ask.request import find_options
+from ppsim.ask.signatures import type_of
 from tests import refresh_stub
 
 

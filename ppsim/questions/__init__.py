@@ -1,33 +1,3 @@
-"""What users ask: one module a question, a request in, an answer out, for the terminal, Python and pages alike."""
+"""What users ask, by product: one module a question, a request in, an answer out."""
 
-__all__ = [
-    "answer",
-    "calibrate",
-    "check",
-    "compare",
-    "convert",
-    "diff",
-    "explain",
-    "given",
-    "groups",
-    "jitter",
-    "layout",
-    "memory",
-    "model",
-    "optimize",
-    "options",
-    "partition",
-    "plan",
-    "profile",
-    "read",
-    "rules",
-    "run",
-    "signatures",
-    "sweep",
-    "terminal",
-    "types",
-    "validate",
-    "view",
-    "view_model",
-    "write",
-]
+__all__ = []

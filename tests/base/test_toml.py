@@ -7,7 +7,7 @@ import pytest
 from ppsim.engine.detailed.cluster import read as read_cluster
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import read
-from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.prices.trained import Trained, TrainedOptions
 from ppsim.schedules import generate
 
 HEAD = 'schema = "ppsim.profile/1"\n'

@@ -254,7 +254,7 @@ ALLOWED = {
     "show/files/writers/animation.py": "draws pictures",
     "show/files/writers/trace.py": "writes gzip",
     "base/tables.py": "writes csv and Parquet",
-    "questions/answer.py": "an answer of ours",
+    "ask/answer.py": "an answer of ours",
     "base/toml.py": "TOML, of 4 MiB at most",
     "base/typed_json.py": "behind the door's estimate",
     "base/results.py": "texts of cells, whose objects are counted",

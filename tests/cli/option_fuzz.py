@@ -21,8 +21,8 @@ from pathlib import Path
 
 import click
 
+from ppsim.ask.types import Counts, Numbers, ScheduleName, Share
 from ppsim.cli import group, main
-from ppsim.questions.types import Counts, Numbers, ScheduleName, Share
 from tests.cases import PLAIN
 from tests.commands import ROOT, invoke
 

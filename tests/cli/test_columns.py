@@ -19,7 +19,7 @@ from ppsim.engine.simple import columns
 from ppsim.engine.simple.columns import PLACES, Column, Shape, columns_of
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.questions import sweep as asked
+from ppsim.questions.timelines import sweep as asked
 
 ADDED = Column("busiest", "busiest device", "busiest\ndevice", "the work of one", "share", lambda metrics, _: 0.125)
 

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ppsim
+from ppsim.ask.blocks import Table
 from ppsim.base.numbers import MINUS
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.blocks import Table
 from tests.real_runs import PRIMUS, STRAGGLERS
 
 RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from ppsim.cli import group
 from ppsim.errors import InputError
-from ppsim.questions.explain import explain as ask
+from ppsim.questions.across.explain import explain as ask
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
 

@@ -6,9 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
+from ppsim.ask import terminal as fitted
+from ppsim.ask.blocks import Table
 from ppsim.base.numbers import align_rows
-from ppsim.questions import terminal as fitted
-from ppsim.questions.blocks import Table
 
 HEADINGS = ["schedule\n", "makespan\nms", "bubble_\nrate", "bubble_\nover_ideal", "peak\nact."]
 ROWS = [["gpipe", "12345.6", "27.3%", "37.5%", "8"], ["interleaved:2", "98765.4", "15.8%", "18.8%", "5.5*"]]

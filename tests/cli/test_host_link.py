@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.ask.groups import CostOptions, ShapeOptions
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
-from ppsim.questions.build import build, build_memory
-from ppsim.questions.groups import CostOptions, ShapeOptions
-from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.prices.build import build, build_memory
+from ppsim.prices.trained import Trained, TrainedOptions
 
 PROFILE = str(Path(__file__).parents[2] / "gallery" / "profile-cpu.toml")
 SHAPE = ShapeOptions(devices=4, microbatches=8)

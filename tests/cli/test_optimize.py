@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from click.testing import Result
 
+from ppsim.ask.groups import CostOptions
 from ppsim.base import deadline
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions import problems
-from ppsim.questions.groups import CostOptions
-from ppsim.questions.optimize import Front
-from ppsim.questions.optimize import optimize as ask_optimize
-from ppsim.questions.optimize_text import proof_lines, sentences
-from ppsim.questions.problems import SearchOptions, find_known, make_problems
+from ppsim.questions.optimum import problems
+from ppsim.questions.optimum.optimize import Front
+from ppsim.questions.optimum.optimize import optimize as ask_optimize
+from ppsim.questions.optimum.optimize_text import proof_lines, sentences
+from ppsim.questions.optimum.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import engine, optimize
 from ppsim.search.orders.optimize import Known, Outcome, find_front, write_in_turns
 from ppsim.search.problem import Problem, evaluate
@@ -422,7 +422,7 @@ def test_copies_to_the_host_are_no_part_of_a_search(more, tmp_path, monkeypatch)
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_searched(words, message, monkeypatch):
-    monkeypatch.setattr("ppsim.questions.optimize.find_known", None)
+    monkeypatch.setattr("ppsim.questions.optimum.optimize.find_known", None)
     result = call(*SHAPE, *words)
     assert isinstance(result.exception, InputError | PpsimError)
     assert message in f"{result.exception} {result.exception.hint}"

@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ppsim.ask import write
 from ppsim.cli import group
 from ppsim.errors import PpsimError
-from ppsim.questions import write
 from tests.cases import EVERY, HUNTS
 
 ROOT = Path(__file__).parents[2]

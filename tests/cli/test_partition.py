@@ -14,18 +14,18 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim import run
+from ppsim.ask.blocks import Line
+from ppsim.ask.groups import CostOptions, ShapeOptions
 from ppsim.cli import group
 from ppsim.core.costs import Costs
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions import partition as module
-from ppsim.questions import partition_problem
-from ppsim.questions.blocks import Line
-from ppsim.questions.build import build_costs, build_schedule
-from ppsim.questions.groups import CostOptions, ShapeOptions
-from ppsim.questions.partition import partition
-from ppsim.questions.partition_problem import Asked
-from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.prices.build import build_costs, build_schedule
+from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.questions.optimum import partition as module
+from ppsim.questions.optimum import partition_problem
+from ppsim.questions.optimum.partition import partition
+from ppsim.questions.optimum.partition_problem import Asked
 from ppsim.search.splits.partition import Partition
 from ppsim.search.splits.splits import layers_in, list_ends
 from ppsim.workload.layout.layout import build_layout
@@ -190,7 +190,7 @@ def test_an_interruption_ends_both_searches_of_planned_queues(monkeypatch):
     """Ctrl-C ends the search of one plan with its best split; the search of all plans then only times that one."""
     words = ("partition", "zb-auto", "--devices", "2", "--mb", "4", "--num-layers", "8", "--t-head", "3")
     assert ask(*words)["timed"] > 2
-    monkeypatch.setattr("ppsim.questions.partition_problem.first_signal", lambda: 2)
+    monkeypatch.setattr("ppsim.questions.optimum.partition_problem.first_signal", lambda: 2)
     assert ask(*words)["timed"] <= 2
 
 

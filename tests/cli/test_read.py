@@ -9,10 +9,10 @@ import pytest
 
 from ppsim.inputs.drafts.read import read_timeline
 from ppsim.inputs.profile.profile import read
-from ppsim.questions.calibrate import calibrate
-from ppsim.questions.profile import ProfileDiffRequest, answer_diff
-from ppsim.questions.read import ObservedRun
-from ppsim.questions.read import read as ask_read
+from ppsim.questions.runs.calibrate import calibrate
+from ppsim.questions.runs.profile import ProfileDiffRequest, answer_diff
+from ppsim.questions.runs.read import ObservedRun
+from ppsim.questions.runs.read import read as ask_read
 from ppsim.real.traces.read import read_run
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus, simulated

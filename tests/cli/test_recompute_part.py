@@ -11,7 +11,7 @@ import ppsim
 from ppsim.core.recompute import add_recompute, parse_rules
 from ppsim.core.timeline import Timeline
 from ppsim.errors import PpsimError
-from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.prices.trained import Trained, TrainedOptions
 from ppsim.schedules import generate
 from ppsim.workload.model.contents import contents_of, kept_bytes
 from ppsim.workload.model.model import read_trained

@@ -14,12 +14,12 @@ import click
 import pytest
 
 import ppsim
+from ppsim.ask.options import Option
+from ppsim.ask.request import read_value
+from ppsim.ask.types import CountList, Counts, Numbers, Share, Window
 from ppsim.cli import group
 from ppsim.cli._command import Question
 from ppsim.errors import InputError
-from ppsim.questions.ask import read_value
-from ppsim.questions.options import Option
-from ppsim.questions.types import CountList, Counts, Numbers, Share, Window
 from tests.cases import EVERY
 from tests.cli.option_fuzz import commands
 from tests.commands import ROOT, answer, invoke, refused

@@ -8,7 +8,7 @@ import pytest
 
 from ppsim.inputs.check.messages import ExpectedMessages
 from ppsim.inputs.check.tables import Tables
-from ppsim.questions.stated import read_draft
+from ppsim.questions.runs.stated import read_draft
 from tests.commands import invoke, refused
 
 SHAPE = ("1f1b", "--devices", "4", "--mb", "8")

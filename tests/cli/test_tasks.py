@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
+from ppsim.ask import tasks
+from ppsim.ask.tasks import SentFile
 from ppsim.base.results import DIGEST, KEY, MARK, WHOLE, fingerprint
 from ppsim.base.tables import read_table, save_table
 from ppsim.base.workers import Workers
 from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions import tasks
-from ppsim.questions.tasks import SentFile
 from tests.clock import HANG_S
 from tests.commands import KEPT_AT_ONCE, invoke, start_command
 from tests.real.runs.cases import wait_for

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ppsim.ask.blocks import Line, Table
+from ppsim.ask.terminal import echo_wrapped, show
 from ppsim.base import notes
 from ppsim.cli import group, main
-from ppsim.questions.blocks import Line, Table
-from ppsim.questions.terminal import echo_wrapped, show
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "gallery"

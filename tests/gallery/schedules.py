@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ppsim.ask.words import result_line
 from ppsim.engine.simple.columns import shape_of
-from ppsim.questions.run import run
-from ppsim.questions.words import result_line
+from ppsim.questions.timelines.run import run
 from tests.gallery.figures import run_quietly
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError
-from ppsim.questions.validate import choose_runs
-from ppsim.questions.validate import validate as ask_validate
-from ppsim.questions.validation_text import picker_of
+from ppsim.questions.runs.validate import choose_runs
+from ppsim.questions.runs.validate import validate as ask_validate
+from ppsim.questions.runs.validation_text import picker_of
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.overlay import SUFFIXES, overlay_document, save_overlay, timelines_of

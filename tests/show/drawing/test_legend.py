@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ppsim.ask import terminal
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
-from ppsim.questions import terminal
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.legend import BY_CHUNK, legend_entries

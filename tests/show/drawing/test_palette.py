@@ -4,8 +4,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from ppsim.ask.groups import FigureOptions
 from ppsim.core.ops import Kind
-from ppsim.questions.groups import FigureOptions
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.palette import (
     BUBBLE,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ppsim.cli.serve import FIRST
-from ppsim.questions.view import view
+from ppsim.questions.across.view import view
 from ppsim.show.server.page import live_page
 from tests.browser import started
 from tests.commands import invoke

@@ -37,8 +37,8 @@ from ppsim.inputs.drafts.read import read
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read as read_profile
 from ppsim.inputs.profile.scale import parse_scale
-from ppsim.questions.read import read as read_question
-from ppsim.questions.trained import Trained, TrainedOptions
+from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.questions.runs.read import read as read_question
 from ppsim.real.runs.record import load
 from ppsim.real.traces.profile import profile_from
 from ppsim.real.traces.read import read_run

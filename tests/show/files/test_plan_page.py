@@ -11,8 +11,8 @@ import pytest
 
 from ppsim.base.numbers import format_number
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.questions.plan import plan
-from ppsim.questions.plan_explorer import chosen
+from ppsim.questions.plans.explorer import chosen
+from ppsim.questions.plans.plan import plan
 from ppsim.schedules import generate
 from ppsim.show.drawing.palette import level_of
 from ppsim.show.files.page_parts import read_part

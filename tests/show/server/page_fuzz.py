@@ -18,11 +18,11 @@ from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
+from ppsim.ask.options import list_options
 from ppsim.base.compiled import cache_folder
 from ppsim.errors import PpsimError
-from ppsim.questions.options import list_options
-from ppsim.questions.view import ViewRequest, plan_request, tell, view
-from ppsim.questions.view_model import PlanPageRequest
+from ppsim.questions.across.view import ViewRequest, plan_request, tell, view
+from ppsim.questions.across.view_model import PlanPageRequest
 from tests.commands import ROOT, invoke
 
 Ask = Callable[[Mapping[str, Any], Path], object]

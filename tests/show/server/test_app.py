@@ -16,14 +16,14 @@ from urllib.parse import urlencode
 
 import pytest
 
+from ppsim.ask.options import list_options
 from ppsim.base.deadline import check_time
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.explain import explain
-from ppsim.questions.memory import memory
-from ppsim.questions.options import list_options
-from ppsim.questions.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, plan_request, tell, view
-from ppsim.questions.view_model import Planner
+from ppsim.questions.across.explain import explain
+from ppsim.questions.across.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, plan_request, tell, view
+from ppsim.questions.across.view_model import Planner
+from ppsim.questions.timelines.memory import memory
 from ppsim.schedules import generate
 from ppsim.show.server.app import LARGEST_ASKED, LARGEST_DROP, MOST_DROPS, make_app
 from ppsim.show.server.page import live_page
@@ -188,7 +188,7 @@ def test_the_bound_is_shown_and_changes_with_the_costs(app):
 
 def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
     monkeypatch.setattr("ppsim.show.server.app.LARGEST_READ", 1 << 20)
-    monkeypatch.setattr("ppsim.questions.view.MOST_CELLS", 4000)
+    monkeypatch.setattr("ppsim.questions.across.view.MOST_CELLS", 4000)
     rows = ",".join(f"0F{i},0B{i}" for i in range(4001))
     status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
     assert status == 422

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import pytest
 
+from ppsim.ask.options import list_options
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.options import list_options
-from ppsim.questions.view import ViewRequest, plan_request, view
-from ppsim.questions.view_fields import NAMES, PLAIN, check_field
-from ppsim.questions.view_model import PlanPageRequest
+from ppsim.questions.across.view import ViewRequest, plan_request, view
+from ppsim.questions.across.view_fields import NAMES, PLAIN, check_field
+from ppsim.questions.across.view_model import PlanPageRequest
 from tests.show.server import page_fuzz
 
 OPTIONS = [*list_options(ViewRequest), *list_options(PlanPageRequest)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.questions.model import model as ask_model
+from ppsim.questions.plans.model import model as ask_model
 from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
 from ppsim.workload.model.activations import layer_activations
 from ppsim.workload.model.contents import message_bytes

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import ppsim.questions.plan as questions
+import ppsim.questions.plans.plan as questions
+from ppsim.ask import terminal
 from ppsim.errors import InputError
-from ppsim.questions import terminal
-from ppsim.questions.plan import plan as ask_plan
-from ppsim.questions.plan_measured import CLOSE, choose
+from ppsim.questions.plans.measured import CLOSE, choose
+from ppsim.questions.plans.plan import plan as ask_plan
 from ppsim.workload.plans.software import read_software
 from tests.commands import invoke, with_options
 

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from ppsim.errors import InputError, PpsimError
-from ppsim.questions.plan import plan as ask_plan
-from ppsim.questions.plan_measured import CLOSE
-from ppsim.questions.plan_run import run_line
+from ppsim.questions.plans.measured import CLOSE
+from ppsim.questions.plans.plan import plan as ask_plan
+from ppsim.questions.plans.run_of_plan import run_line
 from ppsim.workload.cost.costs import stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.hardware.hardware import read_machine
@@ -593,7 +593,7 @@ def test_a_plan_without_a_pipeline_draws_none():
 
 def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
     """Of its layout from 3 % on, of another from 14 % on; both ends of each range are around the printed steps."""
-    monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
+    monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
     sizes = {"gpus": 32, "gbs": 128, "mbs": [1], "cp": [1], "tp": [2, 8], "pp": [4], "top": 12}
     found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "gpipe", "interleaved"], any_schedule=True)
     best, *others = found.plans
@@ -612,7 +612,7 @@ def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
 
 def test_runs_of_the_users_own_correct_all_plans_by_one_factor(tmp_path, monkeypatch):
     """They disagree by layout, and plans still rank as they are modelled."""
-    monkeypatch.setattr("ppsim.questions.plan.count_cores", lambda: 1)
+    monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
     runs = [{"id": f"tp {tp}", "software": "megatron-core", "model": "llama3-8b", "gpu": "H100", "gpus": 16, "tp": tp,
              "pp": pp, "mbs": 1, "gbs": 64, "seq": 8192, "precision": "BF16", "step_s": seconds}
             for tp, pp, seconds in ((1, 4, 4.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))]  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.questions.plan_space import Able, SpaceOptions, make_axes
+from ppsim.questions.plans.space import Able, SpaceOptions, make_axes
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.layout.layout import build_layout

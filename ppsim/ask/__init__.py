@@ -1,0 +1,3 @@
+"""How a question is asked and answered: options as data, requests, answers, and how they are shown and written."""
+
+__all__ = []

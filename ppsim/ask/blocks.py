@@ -1,0 +1,68 @@
+"""Blocks that terminals show: lines, tables, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.drawing.terminal_marks import Marks
+
+Part = str | tuple[str, str]  # a text, or a text and its tone, of ppsim.ask.terminal.TONES
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence, wrapped where a terminal is narrow, with ``indent`` blanks before what follows."""
+
+    parts: str | Sequence[Part]
+    indent: int = 0
+
+
+def heading(text: str) -> Line:
+    """A name, or the headings of a table of text."""
+    return Line([(text, "name")])
+
+
+def fact(name: str, *parts: Part) -> Line:
+    """What a name in muted letters means; what follows the line's end stands below its beginning."""
+    return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Names and numbers; see :func:`ppsim.ask.terminal.print_table`."""
+
+    headings: Sequence[str]  # one per column, of up to two lines
+    rows: Sequence[Sequence[str]]  # the cells
+    at_least: int = 100  # columns of text that a pipe has
+    spare: Sequence[str] = ()  # headings of columns that may go first
+    left: Sequence[str] = ()  # headings of columns of words, which are aligned on the left
+    tone: Callable[[int, int], str] = lambda row, column: ""  # of the cell in a row and column, of ``TONES``
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Gantt chart of letters or colours; see :func:`ppsim.ask.terminal.print_gantt`."""
+
+    timeline: Timeline
+    metrics: Metrics
+    marks: Marks | None = None
+    lanes: bool = False
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What depends on the terminal's width, signs or colours."""
+
+    draw: Callable[[Console], Iterable[Block]]
+    at_least: int = 20
+
+
+# A plain text is printed as it is, anything else of rich's as rich prints it.
+Block = str | Line | Table | Chart | Drawn | Any

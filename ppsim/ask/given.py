@@ -1,0 +1,103 @@
+"""What a user gives: the options, their values, and the needs they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ppsim.ask.groups import OWN, FigureOptions, OutputOptions
+from ppsim.ask.options import Option, Request, flatten, list_options
+
+# Names of options that rules speak of together.
+SHAPE = ("stages", "devices", "chunks", "microbatches", *OWN)
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
+GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
+UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
+DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "shapes", "t_shape")
+TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
+LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
+PLANNED = (
+    *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
+    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
+)
+TIMED = ("tf", "ti", "tw", "t_beside", "message")
+MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
+REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
+MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
+ONLY_TABLES = (".parquet",)  # formats of tables alone
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options of one request: their values, and which the user gave."""
+
+    command: str  # the name of the question
+    values: Mapping[str, Any]  # of all options, by name
+    typed: Sequence[Option]  # the options that were given
+    tables: bool = False  # whether -o writes tables too
+
+    @classmethod
+    def of(cls, request: Request) -> Given:
+        """Read the options of a request."""
+        typed = [each for each in list_options(type(request)) if each.name in request.given]
+        return cls(request.question, flatten(request), typed, request.tables)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    def has(self, *names: str) -> bool:
+        """Whether any of the options was given."""
+        return any(each.name in names for each in self.typed)
+
+    def spellings(self, names: tuple[str, ...]) -> list[str]:
+        """Which of the options were given with a value that asks for something, by their first spelling."""
+        return [each.spelling for each in self.typed if each.name in names and self.values[each.name] is not False]
+
+    def writes(self, ability: str = "") -> bool:
+        """Whether a file is to be written, in a format with this one of
+        :class:`~ppsim.show.files.document.Abilities`.
+        """
+        suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.tables)
+        if not ability or not suffixes:
+            return bool(suffixes)
+        from ppsim.show.files.document import abilities_of
+
+        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes if suffix not in ONLY_TABLES)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the files written show schedules, and not time against memory."""
+        return not self.tables and not (self["tradeoff"] or self["front"])
+
+
+def never(given: Given) -> bool:
+    """Tell that options have no effect in any call of a command."""
+    return False
+
+
+@dataclass(frozen=True)
+class Need:
+    """One row of the table."""
+
+    options: tuple[str, ...]  # names of parameters
+    holds: Callable[[Given], bool]  # whether they have an effect in a call where one of them is typed
+    why: str  # the reason for refusing them, with ``{options}`` where those typed are named
+    hint: str = "leave one of them out"  # what to try
+    commands: tuple[str, ...] = ()  # where the row counts; empty for every command that has the options
+
+
+def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
+    """Find the format of every -o: as named, by its suffix, or json for standard output (InputError: unknown)."""
+    if not output:
+        return []
+    from ppsim.show.files.document import suffix_of
+
+    named = f"x.{form.removeprefix('.')}" if form else ""
+    files = [named or ("x.json" if target == "-" else target) for target in output]
+    return [
+        Path(file).suffix.lower() if tables and file.lower().endswith(ONLY_TABLES) else suffix_of(file)
+        for file in files
+    ]

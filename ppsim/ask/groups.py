@@ -1,0 +1,460 @@
+"""The groups of options that questions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.ask.options import common, flag, given_object, option
+from ppsim.ask.types import (
+    CountList,
+    Highlighted,
+    Labels,
+    Noted,
+    Offloaded,
+    Recomputed,
+    ScheduleName,
+    Window,
+)
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.show.drawing.look import Highlight, Look, Note
+
+Value = float | Sequence[float]
+
+SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, toml (a block)."
+
+
+_STAGES: dict[str, Any] = {"help": "Stages of the model, S.", "common": True}
+_DEVICES: dict[str, Any] = {"help": "Pipeline devices, P.", "common": True}
+_CHUNKS: dict[str, Any] = {"help": "Stages per device, V; any two of the three set the third.", "common": True}
+_MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What only some schedules take."""
+
+    group_size: int | None = option("--group-size", help="Microbatches per group of interleaved schedules, N.")
+    rule: str | None = option(
+        "--rule",
+        type=click.Choice(["torch", "megatron"]),
+        help="Hold interleaved schedules to torch's or Megatron's own rule for M and N.",
+    )
+    limit: int | None = option(
+        "--limit",
+        type=click.IntRange(max=1 << 53),
+        help="Activations of one stage that a device may hold, for schedules that take a limit: --cap 4 is "
+        "--limit 8 of two stages per device.",
+    )
+    after_i: float | None = option(
+        "--after-i",
+        type=click.FloatRange(0, 1),
+        help="Share of an activation that is still held between I and W, for zb-auto.",
+    )
+    slices: int | None = option("--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like.")
+    placement: str | None = option(
+        "--placement",
+        type=click.Choice(["loop", "v"]),
+        help="Stages of several chunks of forward-only and decode: s on device s mod P (loop), or V-shaped.",
+    )
+    everywhere: list[int] | None = option(
+        "--everywhere",
+        type=CountList(),
+        help="Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).",
+    )
+
+
+OWN = tuple(each.name for each in fields(_Own))  # options of the shape that only some schedules take
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    stages: int | None = option("--stages", **_STAGES)
+    devices: int | None = option("--devices", "--pp", **_DEVICES)
+    chunks: int | None = option("--chunks", "--vpp", "--vp", **_CHUNKS)
+    microbatches: int | None = option("--mb", "-m", "--microbatches", **_MICROBATCHES)
+
+
+@dataclass(frozen=True)
+class ShapeOptions(_Own, _Sizes):
+    """The size of the pipeline: any two of stages, devices and chunks set the third."""
+
+
+@dataclass(frozen=True)
+class _SizeLists:
+    stages: list[int] | None = option("--stages", **_STAGES)
+    devices: list[int] | None = option("--devices", "--pp", **_DEVICES)
+    chunks: list[int] | None = option("--chunks", "--vpp", "--vp", **_CHUNKS)
+    microbatches: list[int] | None = option("--mb", "-m", "--microbatches", **_MICROBATCHES)
+
+
+@dataclass(frozen=True)
+class GridOptions(_Own, _SizeLists):
+    """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
+
+    tf: Value | None = common("--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).")
+    tb: Value | None = common("--tb", help="Time of a full backward (ti + tw).")
+    ti: Value | None = common("--ti", help="Time of a backward for the input (1).")
+    tw: Value | None = common("--tw", help="Time of a backward for the weights (1).")
+    tfb: Value | None = option("--tfb", help="Time of a fused pair of F and B (tf + tb).")
+    tr: Value | None = option("--tr", help="Time of a recompute (tf).")
+    offload: str | None = option(
+        "--offload",
+        type=Offloaded(),
+        metavar="[N|all|30%]",
+        help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
+        "device, of all (also without a value), or a share.",
+    )
+    t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
+    t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")
+    t_evict: Value | None = option(
+        "--t-evict", help="Time of a copy of an activation to another device, and of one back (0)."
+    )
+    host_link: str | None = option(
+        "--host-link",
+        metavar="GB/s",
+        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their "
+        "bytes do; with --profile, or --model where there is one.",
+    )
+    host_link_shared: int | None = option(
+        "--host-link-shared",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="N devices share a link to their host, which carries one copy at a time in each direction (1).",
+    )
+    te: Value | None = option("--te", help="Time of an input embedding's share, or one per device (0).")
+    ts: Value | None = option("--ts", help="Time of an output layer's share, or one per device (0).")
+    tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
+    td: Value | None = option("--td", help="Time of the embedding's backward, or one per device (0).")
+    tl: Value | None = option("--tl", help="Time of the loss on the last device, where a schedule has it (0).")
+    tgf: Value | None = option("--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0).")
+    tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
+    t_collective: float | None = option(
+        "--t-collective",
+        help="Time of a collective over all devices (0).",
+    )
+    comm: float | None = common("--comm", help="Latency of a message between two devices (0).")
+    links: tuple[str, ...] = option(
+        "--link",
+        multiple=True,
+        metavar="A-B=LATENCY[,GB/s]",
+        help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
+    )
+    steps: int | None = option(
+        "--steps",
+        type=click.IntRange(min=1),
+        help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
+        "microbatches again.",
+    )
+    feedback: float | None = option(
+        "--feedback",
+        type=click.FloatRange(min=0),
+        help="Time until a step's result is back at the first stage (the latency of that link), for decode.",
+    )
+    tokens: int | None = option(
+        "--tokens",
+        type=click.IntRange(min=1, max=1 << 53),
+        help="Tokens of a microbatch, or of a batch in flight in each step: the rate is in tokens.",
+    )
+    chunked: int | None = option(
+        "--chunked",
+        type=click.IntRange(min=1, max=100_000_000),
+        metavar="TOKENS",
+        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law.",
+    )
+    chunk: str | None = option(
+        "--chunk",
+        metavar="TOKENS|equal",
+        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best number of chunks.",
+    )
+    law: str | None = option(
+        "--law",
+        metavar="C,G,A|C,G,B,A",
+        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
+        "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
+        "C + G L + B x + A (2 L x + x^2).",
+    )
+    page: int | None = option(
+        "--page",
+        type=click.IntRange(min=1, max=1_000_000),
+        help="Tokens that sizes of chunks are multiples of, but for the last (64).",
+    )
+    mb_scale: tuple[str, ...] = option(
+        "--mb-scale",
+        multiple=True,
+        metavar="[KINDS=]FACTORS",
+        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
+        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each "
+        "too. The batches of decode go through a shorter list again and again.",
+    )
+    slice_scale: tuple[str, ...] = option(
+        "--slice-scale",
+        multiple=True,
+        metavar="[KINDS=]FACTORS",
+        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its "
+        "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
+    )
+    speed: Value | None = option("--speed", help="How many times as fast each device computes: 1,1,0.9,1.")
+    per: str | None = common(
+        "--cost-per",
+        type=click.Choice(["device", "stage"]),
+        help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
+    )
+    layout: str | None = common(
+        "--layout",
+        metavar="STRING",
+        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
+    )
+    t_layer: Value | None = option("--t-layer", help="Forward time of a layer of the layout (1), or one for each.")
+    t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
+    t_head: float | None = option("--t-head", help="Forward time of the layout's head and its loss, L (0).")
+    t_mtp: float | None = option("--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's).")
+    b_over_f: float | None = option(
+        "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
+    )
+    unit: str | None = option(
+        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."
+    )
+    profile: str | None = common(
+        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."
+    )
+    segments: str | None = option(
+        "--segments",
+        type=click.Path(),
+        metavar="FILE",
+        help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
+    )
+    encoder: str | None = option(
+        "--encoder",
+        type=click.Path(),
+        metavar="FILE",
+        help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).",
+    )
+    costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
+    recompute: bool | str = common(
+        "--recompute",
+        type=Recomputed(),
+        default=False,
+        metavar="[full|none|first:N|window:N|layers:N|modules:A,B]",
+        help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
+        "value), those of the first N microbatches, all but the first N of each window of forwards in flight, the "
+        "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
+        "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
+        "which waits for the gradient first, give a longer --tb instead.",
+    )
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How messages are ordered and carried, and the collectives beside them."""
+
+    p2p: str | None = common(
+        "--p2p",
+        type=click.Choice(["latency", "overlap", "blocking", "batched"]),
+        help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
+    )
+    order: str | None = option(
+        "--order",
+        metavar="ORDER",
+        help="Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of "
+        "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices "
+        "share a queue (ppsim check --queues pair); the others hang nowhere.",
+    )
+    channel: str | None = option(
+        "--channel",
+        type=click.Choice(["message", "direction", "pair", "group"]),
+        help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
+        "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
+    )
+    cluster: str | None = common(
+        "--cluster",
+        type=click.Path(),
+        metavar="NAME|FILE",
+        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
+    )
+    message: str | None = option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB.")
+    unshard: int | None = option(
+        "--unshard",
+        type=click.IntRange(min=0),
+        help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
+    )
+    reduce_grad: bool = flag("--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.")
+
+    shapes: str | None = option(
+        "--shapes",
+        type=click.Choice(["exchange"]),
+        help="Send the shape of each message ahead of it, and wait for it on both sides, as Megatron does with "
+        "variable_seq_lengths; with --p2p batched (the default then) or blocking.",
+    )
+    t_shape: float | None = option(
+        "--t-shape",
+        type=click.FloatRange(0, 1e15),
+        help="Wait of the host between a shape and its message, beside the latency of the shape (0).",
+    )
+
+    @property
+    def detailed(self) -> bool:
+        """Whether an option asks for sends and receives as ops."""
+        return any(getattr(self, field.name) for field in fields(self) if field.name != "message")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Which files to write, and how figures look."""
+
+    output: tuple[str, ...] = common(
+        "--output",
+        "-o",
+        multiple=True,
+        metavar="FILE",
+        help="Write a file by its suffix; repeatable, - is stdout.",
+    )
+    format: str | None = option(
+        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."
+    )
+    style: str | None = common(
+        "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."
+    )
+    width: float = option("--width", type=click.FloatRange(1, 100), default=6.75, help="Figure width, inches.")
+
+
+@dataclass(frozen=True)
+class FigureOptions(OutputOptions):
+    """Which files to write, and all that charts in them can show."""
+
+    title: str = option("--title", default="", help="Title of the figure or page.")
+    palette: str = option(
+        "--palette",
+        type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
+        default="default",
+        show_default=False,
+        help="Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers.",
+    )
+    base: int = option(
+        "--base",
+        type=click.IntRange(0, 1),
+        default=0,
+        show_default=False,
+        help="Number of the first device, stage, microbatch.",
+    )
+    labels: str = option(
+        "--labels",
+        type=Labels(["auto", "mb", "op", "none"]),
+        default="auto",
+        show_default=False,
+        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; "
+        "every:N numbers every N-th microbatch.",
+    )
+    font_size: float | None = option(
+        "--font-size", type=click.FloatRange(4, 14), help="Size of texts in figures, points (6 to 6.5)."
+    )
+    notes: tuple[Note, ...] = option(
+        "--note",
+        type=Noted(),
+        multiple=True,
+        help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would "
+        "cover ops, above them with a line to its place; repeatable.",
+    )
+    window: tuple[float, float] | None = option(
+        "--window", type=Window(), help="Show the time from A to B only, in the unit of the costs."
+    )
+    until: float = option(
+        "--until",
+        type=click.FloatRange(min=0, max=1e15),
+        default=0.0,
+        show_default=False,
+        help="End the time axis of figures there, so that several files have one axis.",
+    )
+    fold: bool = flag("--fold", help="Draw a middle that repeats once, with how often it runs.")
+    highlight: Highlight | None = option(
+        "--highlight",
+        type=Highlighted(),
+        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.",
+    )
+    phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.")
+    per_device: bool = flag("--per-device", help="Write idle share and peak beside every row of figures.")
+
+    @property
+    def look(self) -> Look:
+        """The look of charts (InputError: a look that no chart has)."""
+        from ppsim.show.drawing.look import Look
+
+        given = {each.name: getattr(self, each.name) for each in fields(Look)}
+        if self.highlight:
+            given["highlight"] = self.highlight.count_from(self.base)
+        return Look(**given)
+
+
+@dataclass(frozen=True)
+class OneSchedule:
+    """One schedule, by its place or by ``-s``."""
+
+    names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
+    schedule: str | None = common("--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS)
+
+    @property
+    def spec(self) -> str:
+        """Its spelling (InputError: none is named, or several)."""
+        specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
+        if not specs:
+            raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
+        if len(specs) > 1:
+            raise InputError(f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare")
+        return specs[0]
+
+
+@dataclass(frozen=True)
+class SeveralSchedules:
+    """Schedules, by their place or by ``-s``."""
+
+    names: tuple[str, ...] = option(metavar="[SCHEDULE]...", nargs=-1, type=ScheduleName())
+    schedule: tuple[str, ...] = common(
+        "--schedule",
+        "-s",
+        type=ScheduleName(),
+        metavar="NAME|FILE",
+        multiple=True,
+        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that trains alike.",
+    )
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """Their spellings; ``all`` is every schedule that may take another's place (InputError: none is named)."""
+        from ppsim.schedules import families
+
+        if not (self.names or self.schedule):
+            raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files, or all")
+        every = [family.name for family in families() if family.interchangeable]
+        named = (*self.names, *self.schedule)
+        return tuple(each for name in named for each in (every if name == "all" else [name]))
+
+
+@dataclass(frozen=True)
+class JsonOption:
+    """How a command prints its answer, where there is no shorter one."""
+
+    as_json: bool = flag("--json", help="Print one JSON object and nothing else.", common=True)
+
+
+@dataclass(frozen=True)
+class FaceOptions(JsonOption):
+    """How a command prints its answer."""
+
+    quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
+
+
+def output_of(request: object) -> Any:
+    """Where a request's answer is written; nowhere where it says nothing of it."""
+    return getattr(request, "output", OutputOptions())

@@ -1,0 +1,120 @@
+"""Python's signatures of the questions, made of the options that they declare.
+
+Tab, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has them for type checkers and editors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ppsim.ask.options import Option, list_options
+
+HIDDEN = ("quiet", "as_json", "output", "force")  # of the command line alone: an answer prints and saves itself
+WIDTH = 92  # of a line in a docstring
+MOST_WORDS = 12  # of a choice that is written out
+TYPES = {
+    "Value | None": "float | Sequence[float] | str | None",
+    "float | list[float]": "float | Sequence[float] | str",
+    "list[int] | None": "int | Sequence[int] | str | None",
+    "Callable[[Schedule], Costs] | None": "Prices | None",
+    "tuple[float, float] | None": "tuple[float, float] | str | None",
+    "Highlight | None": "str | None",
+    "Replicas | None": "int | str | None",
+    "Objective": "str",
+}
+PLAIN = ("int", "float", "bool", "str")
+
+
+def describe(name: str) -> Callable[..., Any]:
+    """Return the function of a question with its signature, and its options in its docstring."""
+    module = importlib.import_module(f"ppsim.questions.{name}")
+    function: Callable[..., Any] = getattr(module, name)
+    if not hasattr(function, "__signature__"):
+        function.__signature__ = signature_of(module, function)  # type: ignore[attr-defined]
+        function.__doc__ = f"{inspect.getdoc(function)}\n\n{option_lines(module, function)}"
+    return function
+
+
+def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature:
+    """Make the signature of a question: its own parameters, then each option by its name, with type and default."""
+    own = [each for each in own_parameters(function) if each.kind != each.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=type_of(each))
+        for each in python_options(module, function)
+    ]
+    returned = return_type(module, function)
+    return inspect.Signature([*own, *named], return_annotation=returned)
+
+
+def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """List the parameters that a question's function itself states, whatever signature it shows."""
+    code: Any = function
+    plain = types.FunctionType(code.__code__, code.__globals__, argdefs=code.__defaults__)
+    plain.__kwdefaults__, plain.__annotations__ = code.__kwdefaults__, code.__annotations__
+    return list(inspect.signature(plain).parameters.values())
+
+
+def python_options(module: Any, function: Callable[..., Any]) -> list[Option]:
+    """List the options of a question that Python gives by name."""
+    request = getattr(module, module.answer.__annotations__["request"])
+    taken = {each.name.rstrip("s") for each in own_parameters(function)}
+    return [
+        each
+        for each in list_options(request)
+        if each.name not in (*HIDDEN, "own") and not each.is_argument and each.name.rstrip("s") not in taken
+    ]
+
+
+def type_of(each: Option) -> str:
+    """Return the type of an option's values in Python, as source text."""
+    text = each.annotation
+    if each.many:
+        return "str | Sequence[str]"
+    if text in TYPES:
+        return TYPES[text]
+    if isinstance(each.type, click.Choice) and len(each.type.choices) <= MOST_WORDS:
+        words = ", ".join(f'"{word}"' for word in each.type.choices)
+        return f"Literal[{words}]" + " | None" * text.endswith("None")
+    parts = text.split(" | ")
+    if isinstance(each.type, click.ParamType) and "str" not in parts and not _is_number(each.type):
+        parts.insert(-1 if parts[-1] == "None" else len(parts), "str")
+    return " | ".join(parts)
+
+
+def _is_number(kind: click.ParamType[Any]) -> bool:
+    """Whether click reads a plain number, so that Python gives one."""
+    return isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
+
+
+def return_type(module: Any, function: Callable[..., Any]) -> str:
+    """Return what a question returns, as source text.
+
+    Where the function returns one of several answers, the usual one comes first: ``Run | Any``.
+    """
+    returned = str(function.__annotations__["return"])
+    if returned != "Any":
+        return returned
+    return f"{str(module.answer.__annotations__['return']).partition(' | ')[0]} | Any"
+
+
+def option_lines(module: Any, function: Callable[..., Any]) -> str:
+    """List the options of a question with their help, a line each, for a docstring."""
+    lines = ["Options:"]
+    for each in python_options(module, function):
+        default = "" if each.default in (None, (), "", False) else f" (default {each.default})"
+        text = f"{each.name}: {plain_help(each.help)}{default}".rstrip()
+        lines += textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="        ")
+    return "\n".join(lines)
+
+
+def plain_help(text: str) -> str:
+    """Return an option's help as one line."""
+    return re.sub(r"\s+", " ", text).strip()

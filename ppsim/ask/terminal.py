@@ -1,0 +1,193 @@
+"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers are never cut.
+
+Colours are those of the terminal's own theme, which read on its background; muted text is a grey that reads on both.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part, Table
+from ppsim.base.numbers import align_rows
+from ppsim.base.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.drawing.terminal_marks import Marks
+
+WIDEST = 160  # columns of a chart
+BETWEEN = 2  # blanks between columns
+# What a part of a text is, and how terminals with colour show it.
+TONES = {
+    "": "",
+    "name": "bold",
+    "good": "green",
+    "bad": "red",
+    "fault": "bold red",
+    "try": "cyan",
+    "quiet": "",
+    "bar": "blue",
+}
+
+
+def print_table(table: Table) -> None:
+    """Print a table whose first column holds names.
+
+    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that order, then from the
+    right; where not even one number fits beside the names, each row becomes a block of lines.
+    """
+    from rich.table import Table as Drawing
+
+    headings, *rows = ([*map(printable, row)] for row in (table.headings, *align_rows(table.rows)))
+    screen = console(at_least=table.at_least)
+    kept = _fit_columns(headings, rows, screen.width, table.spare)
+    if len(kept) < 2:
+        for name, *cells in rows:
+            click.echo(name)
+            for heading, cell in zip(headings[1:], cells, strict=True):
+                click.echo(f"  {cell}  {_on_one_line(heading)}")
+        return
+    drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
+    for column in kept:
+        left = not column or table.headings[column] in table.left
+        drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
+    for number, row in enumerate(rows):
+        drawing.add_row(*(_toned([(row[column], table.tone(number, column))], screen) for column in kept))
+    screen.print(drawing)
+    if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
+        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
+
+
+def find_style(tone: str, screen: Console) -> str:
+    """The style of a tone on a console, as rich has it."""
+    if tone == "quiet" and screen.color_system not in (None, "standard"):  # no grey of sixteen reads on every theme
+        from ppsim.show.drawing.palette import TERMINAL_MUTED
+
+        return TERMINAL_MUTED
+    return TONES[tone]
+
+
+def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = False) -> None:
+    """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows.
+
+    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard error. A word
+    longer than the line goes over its end.
+    """
+    screen = console(err=err)
+    parts = [text] if isinstance(text, str) else text
+    plain = printable("".join(part if isinstance(part, str) else part[0] for part in parts))
+    if not screen.is_terminal:
+        click.echo(plain, err=err)
+        return
+    whole = _toned(parts, screen)
+    lines = [whole]
+    if len(plain) > screen.width:
+        lines = _wrap(whole, screen.width, min(indent, 3 * screen.width // 5))
+    for line in lines:
+        screen.print(line, soft_wrap=True)
+
+
+def _toned(parts: Sequence[Part], screen: Console) -> Text:
+    from rich.text import Text
+
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((printable(text), find_style(tone, screen)) for text, tone in pairs))
+
+
+def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
+    """The lines of a text between words, those after the first behind blanks."""
+    from rich.text import Text
+
+    lines = textwrap.wrap(
+        whole.plain,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+    found, at = [], 0
+    for number, line in enumerate(lines):
+        blanks = " " * indent if number else ""
+        content = line.removeprefix(blanks)
+        at = whole.plain.index(content, at)
+        found.append(Text(blanks) + whole[at : at + len(content)])
+        at += len(content)
+    return found
+
+
+def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[int]:
+    """The columns that fit into a width, the names first."""
+    from rich.cells import cell_len
+
+    texts = [[*heading.split("\n"), *cells] for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)]
+    wide = [max(map(cell_len, column)) + BETWEEN for column in texts]
+    kept = list(range(len(headings)))
+    first = [headings.index(heading) for heading in spare]
+    for column in [*first, *(column for column in reversed(kept) if column not in first)]:
+        if sum(wide[column] for column in kept) - BETWEEN <= width:
+            break
+        if column:
+            kept.remove(column)
+    return kept if sum(wide[column] for column in kept) - BETWEEN <= width else kept[:1]
+
+
+def _on_one_line(heading: str) -> str:
+    """A heading of two lines as one; a name cut after an underscore is joined."""
+    return heading.replace("_\n", "_").replace("\n", " ").strip()
+
+
+def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False) -> None:
+    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
+    from ppsim.show.drawing.terminal import gantt
+
+    # A pipe has no width of its own, and numbers are left out where there are few columns.
+    screen = console() if "COLUMNS" in os.environ else console(WIDEST)
+    colour = shows_colours(screen)
+    # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
+    basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
+    columns = min(screen.width, WIDEST)
+    chart = gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks, lanes=lanes)
+    screen.print(chart, crop=False)
+
+
+def shows_colours(screen: Console) -> bool:
+    """Whether a console has the colours of figures."""
+    return screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
+
+
+def console(at_least: int = 20, *, err: bool = False) -> Console:
+    """Standard output, or standard error, as rich sees it; in a pipe at least ``at_least`` columns wide."""
+    from rich.console import Console
+
+    # Brackets and colons of units and file names are no markup.
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    screen = Console(soft_wrap=True, stderr=err, **plain)
+    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
+
+
+def show(blocks: Iterable[Block]) -> None:
+    """Print the blocks of an answer on standard output."""
+    for block in blocks:
+        match block:
+            case str():
+                click.echo(printable(block))
+            case Line():
+                echo_wrapped(block.parts, block.indent)
+            case Table():
+                print_table(block)
+            case Chart():
+                print_gantt(block.timeline, block.metrics, block.marks, block.lanes)
+            case Drawn():
+                show(block.draw(console(at_least=block.at_least)))
+            case _:
+                console(at_least=100).print(block)

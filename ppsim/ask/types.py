@@ -1,0 +1,289 @@
+"""Parameter types: numbers, counts, shares and names of schedules as users type them."""
+
+from __future__ import annotations
+
+import math
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+MOST_COUNTS = 10_000
+RANGE = re.compile(r"(N)(?::(N)(?::(x?)(N))?)?".replace("N", "0*[1-9][0-9]{0,8}"))
+REPEATED = re.compile(r"0*[1-9][0-9]{0,3}")
+COUNT = click.IntRange(min=1)
+
+
+class Numbers(click.ParamType[Any]):
+    """One number, or one per stage with commas between; 2*3 is 2,2,2."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse the number, or the list of numbers."""
+        if not isinstance(value, str):
+            return value
+        numbers = list[float]()
+        try:
+            for part in value.split(","):
+                number, star, times = part.partition("*")
+                if star and (not REPEATED.fullmatch(times) or len(numbers) + int(times) > MOST_COUNTS):
+                    raise ValueError
+                numbers += [float(number)] * int(times or 1)
+        except ValueError:
+            self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
+        return numbers if len(numbers) > 1 else numbers[0]
+
+
+class Amount(click.FloatRange):
+    """A finite number of a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse it; float() reads nan and inf as well, and no range keeps nan out."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not a finite number.", param, ctx)
+        return number
+
+
+class Amounts(Numbers):
+    """One number above 0, or several with commas between."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse them, each as :class:`Amount` does."""
+        numbers = super().convert(value, param, ctx)
+        positive = Amount(min=0, min_open=True)
+        if isinstance(numbers, list | tuple):
+            return [positive.convert(each, param, ctx) for each in numbers]
+        return positive.convert(numbers, param, ctx)
+
+
+class Activations(Amounts):
+    """Numbers of activations above 0; sizes in bytes are refused by name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+        """Parse them, as :class:`Amounts` does."""
+        if isinstance(value, str) and re.search(r"\d\s*[KMGTP]i?B", value, re.IGNORECASE):
+            self.fail(
+                f"'{value}' is in bytes, and nothing says how many bytes an activation has; give a number of "
+                "activations, such as 6.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+class Counts(click.ParamType[Any]):
+    """Counts with commas between: single ones, 8:64:8 in steps, 8:128:x2 by a factor."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse all counts, in the order given."""
+        if isinstance(value, list):
+            return value
+        counts: list[int] = []
+        for part in str(value).split(","):
+            match = RANGE.fullmatch(part)
+            if not match:
+                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
+            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
+            by_factor = match[3] == "x"
+            if by_factor and step < 2:
+                self.fail(f"'{part}' never ends: a factor must be 2 or more.", param, ctx)
+            while first <= last:
+                if len(counts) == MOST_COUNTS:
+                    self.fail(f"'{value}' is more than {MOST_COUNTS:,} counts.", param, ctx)
+                counts.append(first)
+                first = first * step if by_factor else first + step
+        if not counts:
+            self.fail(f"'{value}' is empty: the last count is below the first.", param, ctx)
+        return counts
+
+
+class CountList(click.ParamType[Any]):
+    """Whole numbers with commas between, zero among them, one per stage."""
+
+    name = "number[,number...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Parse the list."""
+        if isinstance(value, list):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if len(parts) > MOST_COUNTS or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+            self.fail(f"'{value}' is no list of whole numbers such as 3,4,4,3.", param, ctx)
+        return list(map(int, parts))
+
+
+class Share(click.ParamType[Any]):
+    """A share, as 0.05 or 5%; without the sign it is at most 1, as 5 could mean 500 % or 5 %."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse the share as a fraction."""
+        text = str(value)
+        percent = text.endswith("%")
+        try:
+            share = float(text.removesuffix("%")) / (100 if percent else 1)
+        except ValueError:
+            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+        if not 0 <= share < float("inf"):
+            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+        if share > 1 and not percent:
+            self.fail(f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean percent.", param, ctx)
+        return share
+
+
+class MayStandAlone(click.ParamType[Any]):
+    """A value that an option may go without."""
+
+    alone: str  # what the option means then; a word that :meth:`begins` does not know is no value of it
+
+    def begins(self, word: str) -> bool:
+        """Whether a word that follows the option is its value, right or wrong."""
+        raise NotImplementedError
+
+
+class Offloaded(MayStandAlone):
+    """What is copied to the host, as :func:`ppsim.prices.build.parse_offload` has it; true is all, false nothing."""
+
+    name = "offload"
+    alone = "all"
+
+    def begins(self, word: str) -> bool:
+        """Whether it is a number or a share, or all."""
+        return re.fullmatch(r"-?[\d.]+%?|all", word) is not None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+        """Keep the text; what fits depends on the schedule."""
+        if isinstance(value, bool):
+            return self.alone if value else None
+        return str(value)
+
+
+class Recomputed(MayStandAlone):
+    """What is recomputed: true or full, false or none, or what :func:`ppsim.core.recompute.parse_rules` reads."""
+
+    name = "recompute"
+    alone = "full"
+    words = MappingProxyType(
+        {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}  # once a switch
+    )
+
+    def begins(self, word: str) -> bool:
+        """Whether a word that follows the option is its value, right or wrong."""
+        return re.match(r"(full|none|first|window|layers|modules)([:,*]|$)", word) is not None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | str:
+        """Read the rules; those that are true or false as such."""
+        from ppsim.core.recompute import parse_rules
+
+        if isinstance(value, bool):
+            return value
+        text = str(value)
+        if text in self.words:
+            return self.words[text]
+        try:
+            parse_rules(text)
+        except InputError as error:
+            self.fail(f"{error}; {error.hint}.", param, ctx)
+        return text
+
+
+class ScheduleName(click.ParamType[Any]):
+    """How a schedule is spelled: a name or alias, NAME:V, a file; the registry resolves it and suggests near names."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Keep the spelling as given."""
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """List the schedule names that begin like this."""
+        from click.shell_completion import CompletionItem
+
+        from ppsim.schedules import families
+
+        return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+
+
+class Window(click.ParamType[Any]):
+    """From one time to a later one, as 10:25."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """Parse both times."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            first, last = map(float, str(value).split(":"))
+        except ValueError:
+            self.fail(f"'{value}' is no window such as 10:25.", param, ctx)
+        if not 0 <= first < last < float("inf"):
+            self.fail(f"'{value}' is no window: A:B with 0 <= A < B.", param, ctx)
+        return Stretch((first, last))
+
+
+class Stretch(tuple[float, float]):
+    """Two times, written as they are typed."""
+
+    def __str__(self) -> str:
+        return ":".join(repr(time).removesuffix(".0") for time in self)
+
+
+class Labels(click.Choice[str]):
+    """A word, or every:N."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Parse it."""
+        if str(value) in self.choices:
+            return str(value)
+        from ppsim.show.drawing.look import EVERY
+
+        return str(value) if EVERY.fullmatch(str(value)) else super().convert(value, param, ctx)
+
+
+class Noted(click.ParamType[Any]):
+    """A text with its place on a chart: TEXT@TIME:devN."""
+
+    name = "text@time:devn"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it; the text may have any sign."""
+        from ppsim.show.drawing.look import Note
+
+        if isinstance(value, Note):
+            return value
+        found = re.fullmatch(r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value))
+        if not found:
+            self.fail(f"'{value}' is no note such as 'W fills here@12:dev2'.", param, ctx)
+        return Note(found[1], float(found[2]), int(found[3]))
+
+
+class Highlighted(click.ParamType[Any]):
+    """What to pick out: mb=3, device=1, stage=2 or critical."""
+
+    name = "mb=N|critical"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it."""
+        from ppsim.show.drawing.look import CRITICAL, PICKED, Highlight
+
+        if isinstance(value, Highlight):
+            return value
+        by, _, number = str(value).partition("=")
+        if by == CRITICAL and not number:
+            return Highlight(CRITICAL)
+        if by not in PICKED or not (number.isascii() and number.isdigit() and len(number) < 10):
+            self.fail(f"'{value}' is none of mb=3, device=1, stage=2 and critical.", param, ctx)
+        return Highlight(by, int(number))

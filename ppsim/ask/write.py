@@ -1,0 +1,184 @@
+"""Files that commands write: their targets, what they embed, and documents."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.given import Given, suffixes_of
+from ppsim.ask.groups import FigureOptions, OutputOptions
+from ppsim.ask.options import Option
+from ppsim.ask.types import Share
+from ppsim.base.atomic_file import open_atomically, place_together, rehearse
+from ppsim.base.json_output import dump_json
+from ppsim.base.notes import long_work
+from ppsim.errors import InputError
+from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from ppsim.analysis.heat import HeatMap
+    from ppsim.analysis.idle import Idle
+    from ppsim.analysis.tradeoff import Point
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
+    from ppsim.show.files.document import Document
+
+# Options that say where output goes; a repeated run needs none of them.
+OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
+Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
+
+
+def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
+    """Tell how to make a file again: version, command, resolved costs if any. No date, no output paths."""
+    spelled = not any(option.is_object for option in given.typed)  # an object of Python's has no words
+    made = {"ppsim": VERSION, **({"command": command_line(given)} if spelled else {})}
+    if costs is None:
+        return made
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE, Kind
+
+    rows = {
+        kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
+        for kind, row in zip(COMPUTE, costs.time, strict=True)
+        if kind != Kind.R
+        or (row.any() and not np.array_equal(row, costs.time[Kind.F]))  # by default R costs what F does
+    }
+    rows |= {kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist() for kind, row in costs.others.items()}
+    return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
+
+
+def command_line(given: Given) -> str:
+    """Write a request as a command, without where its output goes; it repeats the run exactly."""
+    words = ["ppsim", given.command]
+    for option in given.typed:
+        if option.name in OUTPUT:
+            continue
+        value = given.values[option.name]
+        yes, _, no = option.spellings[0].partition("/") if option.spellings else ("", "", "")
+        if option.is_argument:
+            words += [str(v) for v in (value if isinstance(value, list | tuple) else [value])]
+        elif isinstance(value, bool):
+            words += [yes if value else no] if value or no else []
+        elif option.many:
+            words += [word for each in value for word in (yes, str(each))]
+        else:
+            words += [yes, _text(value, option)]
+    return shlex.join(words)
+
+
+def _text(value: Any, option: Option) -> str:
+    """Write a value so that it is read back as the same, to the last bit."""
+    if isinstance(value, list):
+        return ",".join(str(v).removesuffix(".0") for v in value)
+    if isinstance(option.type, Share) and value > 1:
+        return f"{value * 100!r}%"
+    return str(value)
+
+
+def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
+    """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be written)."""
+    for target in output.output:
+        rehearse(target)
+    places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
+    for target, place in zip(output.output, places, strict=True):
+        if places.count(place) > 1:
+            one = "there is one standard output" if target == "-" else "the second would replace the first"
+            raise InputError(f"-o {target} is given twice, and {one}", "leave one of them out")
+    return list(zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True))
+
+
+def document_writers(
+    timelines: Sequence[Timeline],
+    titles: Sequence[str],
+    inputs: Mapping[str, Any],
+    output: FigureOptions,
+    idles: Sequence[Idle] = (),
+    complete: Callable[[Document, str], Document] = lambda document, suffix: document,
+) -> Writers:
+    """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix can show.
+
+    ``idles`` colour bubbles by their cause.
+    """
+    wanted = find_targets(output)
+    if not wanted:
+        return []
+    from ppsim.show.files.document import Document, save, style_of
+
+    document = Document(
+        tuple(timelines), tuple(titles), inputs, width=output.width, idles=tuple(idles), look=output.look
+    )
+    styled = [(replace(document, style=style_of(suffix, output.style)), target, suffix) for target, suffix in wanted]
+    return [(target, partial(save, complete(each, suffix), target, suffix)) for each, target, suffix in styled]
+
+
+@contextmanager
+def write_with(writers: Writers) -> Iterator[None]:
+    """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""
+
+    def write(to_stdout: bool) -> None:
+        for target, save in writers:
+            if (target == "-") == to_stdout:
+                with long_work(f"writing {target}"):
+                    save()
+
+    # Matplotlib says where it keeps its fonts if a home folder is read-only; it works all the same.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with place_together():
+        write(to_stdout=False)
+        yield
+        write(to_stdout=True)  # last, as it cannot be taken back
+
+
+def tradeoff_writers(
+    points: Iterable[Point],
+    time: str,
+    inputs: Mapping[str, Any],
+    output: OutputOptions,
+    table: Callable[[str, str], None] | None = None,
+    memory: str = "peak activations (of a device's 1/P share)",
+    heat: HeatMap | None = None,
+    figure: Callable[[str, str], None] | None = None,
+    page: Callable[[str, str], None] | None = None,
+) -> Writers:
+    """Make what writes each -o as the trade-off of time against memory.
+
+    ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
+    """
+    from ppsim.analysis.tradeoff import tradeoff
+    from ppsim.base.tables import TABLES
+    from ppsim.show.files.tradeoff import save_tradeoff
+
+    found = tradeoff(list(points))
+    save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs, heat=heat)
+    targets = find_targets(output, tables=table is not None)
+
+    def writer(suffix: str) -> Callable[[str, str], None]:
+        if table and suffix in TABLES:
+            return table
+        return (page if suffix == ".html" else figure) or save
+
+    return [(target, partial(writer(suffix), target, suffix)) for target, suffix in targets]
+
+
+def write_table(
+    rows: Sequence[Mapping[str, Any]],
+    whole: Callable[[], Mapping[str, Any]],
+    inputs: Mapping[str, Any],
+    target: str,
+    suffix: str,
+) -> None:
+    """Write rows as a table, or as JSON the ``whole`` object that they are of."""
+    if suffix != ".json":
+        from ppsim.base.tables import save_table
+
+        save_table(rows, target, suffix, inputs)
+        return
+    with open_atomically(target) as out:
+        out.write(dump_json(whole(), end=b"\n"))

@@ -1,0 +1,184 @@
+"""The memory cap: ``--cap`` has one meaning and one reader in every command.
+
+A plain number counts activations of one microbatch of a device's 1/P share of the model, so that schedules with
+different numbers of chunks and slices are held to the same memory; with ``--layout`` it counts layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ppsim.ask.groups import CostOptions
+from ppsim.ask.options import common
+from ppsim.base.numbers import format_number
+from ppsim.base.units import format_size, parse_size
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import build_memory
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.report import MemoryReport
+
+OF_A_SHARE = "of a 1/P share"
+
+
+def cap_option(sizes: str = "--profile") -> str | None:
+    """Declare the option; ``sizes`` names the options that say how many bytes an activation has."""
+    found: str | None = common(
+        "--cap",
+        metavar="SIZE[,SIZE...]",
+        help="The most a device may hold: a number counts activations of a device's 1/P share of the model, "
+        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one for "
+        "each device.",
+    )
+    return found
+
+
+def activations_per_unit(schedule: Schedule, unit: str) -> float:
+    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that is bytes.
+
+    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K more.
+    """
+    from ppsim.engine.memory.usage import ACTIVATIONS, LAYER_ACTIVATIONS
+
+    if unit == ACTIVATIONS:
+        return schedule.n_stages * schedule.n_slices / schedule.n_devices
+    return schedule.n_slices if unit == LAYER_ACTIVATIONS else 1.0
+
+
+def number_at_least(value: float) -> str:
+    """Write a count with four decimals at most, rounded up, so that it is a cap that ``value`` fits."""
+    return f"{math.ceil(round(value * 1e4, 3)) / 1e4:.12g}"
+
+
+def write_count(value: float, per_unit: float, unit: str) -> str:
+    """Write a count in the unit of ``--cap``, and where that differs in the memory model's."""
+    from ppsim.engine.memory.usage import ACTIVATIONS
+
+    if per_unit == 1:
+        return f"{format_number(value)} {unit}"
+    if unit != ACTIVATIONS:
+        return f"{format_number(value)} of slices ({format_number(value / per_unit)} {unit})"
+    return f"{format_number(value)} {unit} ({format_number(value / per_unit)} {OF_A_SHARE})"
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The most that devices may hold."""
+
+    text: str  # as the user gave it
+    amounts: tuple[float, ...]  # one for all devices, or one for each
+    in_bytes: bool  # else activations
+
+    def of_devices(self, devices: int) -> tuple[float, ...]:
+        """Return the cap of each device (InputError: the list has another number)."""
+        if len(self.amounts) not in (1, devices):
+            what = f"--cap {self.text} has {len(self.amounts)} numbers for {devices} devices"
+            raise InputError(what, "one number, or one for each device")
+        return self.amounts * (devices if len(self.amounts) == 1 else 1)
+
+    def of_schedule(self, schedule: Schedule, unit: str) -> int | tuple[int, ...]:
+        """Return the cap in a memory model's unit, rounded down: one number, or one for each device.
+
+        Raises:
+            InputError: the cap is in bytes and the unit is not, or the other way round, or the list
+                has another length.
+        """
+        self.check_unit(unit)
+        per_unit = activations_per_unit(schedule, unit)
+        rounding = 1.0 if self.in_bytes else 1 + 1e-9
+        caps = self.of_devices(schedule.n_devices)
+        whole = tuple(int(cap * per_unit * rounding) for cap in caps)
+        return whole if len(self.amounts) > 1 else whole[0]
+
+    def check_unit(self, unit: str) -> None:
+        """Refuse a cap that cannot be compared with amounts of a unit (InputError)."""
+        from ppsim.engine.memory.usage import BYTES
+
+        if self.in_bytes and unit != BYTES:
+            raise InputError(
+                f"--cap {self.text} is in bytes, and nothing says how many bytes an activation has",
+                "--profile FILE with activations, ppsim memory --model NAME, or a number of activations such as "
+                "--cap 6",
+            )
+        if not self.in_bytes and unit == BYTES:
+            hint = ",".join(f"{part.strip()}GiB" for part in self.text.split(","))
+            raise InputError(f"--cap {self.text} has no unit, and memory is in bytes here", f"--cap {hint}")
+
+    def single(self) -> float:
+        """Return the cap that all devices have (InputError: they have different ones)."""
+        if len(self.amounts) > 1:
+            raise InputError(
+                f"--cap {self.text} has one number for each device, and one for all is taken here",
+                f"--cap {self.text.split(',')[0]}",
+            )
+        return self.amounts[0]
+
+    def write(self, amount: float) -> str:
+        """Write an amount in the unit of the cap."""
+        return format_size(amount) if self.in_bytes else format_number(amount)
+
+    def describe(self, layout: str | None = None) -> str:
+        """Write the cap with its unit, which is another with a ``layout``."""
+        amounts = ", ".join(map(self.write, self.amounts))
+        if self.in_bytes:
+            return amounts
+        return f"{amounts} activations {'of one layer' if layout else OF_A_SHARE}"
+
+
+def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
+    """Make the error that says that nothing fits, and the least cap that something does."""
+    cap, least = read_cap(text), min(each for each in excesses if each is not None)
+    shown = ", ".join(map(cap.write, cap.amounts)) + ("" if cap.in_bytes else " activations")
+    if len(cap.amounts) > 1:
+        return PpsimError(f"none fits {shown}", f"{cap.write(least)} more on each device")
+    needed = cap.amounts[0] + least
+    size = f"{-(-int(needed) // 2**20)}MiB" if cap.in_bytes else number_at_least(needed)
+    return PpsimError(f"none fits {shown}", f"--cap {size}, the least that one fits")
+
+
+def read_cap(text: str) -> Cap:
+    """Read --cap: sizes in bytes, or numbers of activations (InputError: neither, or both)."""
+    parts = text.split(",")
+    sizes = [parse_size(part) for part in parts]
+    units = {in_bytes for _, in_bytes in sizes}
+    if len(units) > 1:
+        raise InputError(f"--cap {text} has sizes with a unit and without", "one unit for all")
+    if units == {True}:
+        return Cap(text, tuple(float(size) for size, _ in sizes), in_bytes=True)
+    return Cap(text, tuple(map(float, parts)), in_bytes=False)
+
+
+def report_held(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap) -> MemoryReport:
+    """Report what the devices of a run hold against the cap, in its unit.
+
+    Raises:
+        InputError: the cap is in bytes and nothing gives those of an activation, or it is of other devices.
+    """
+    from ppsim.engine.memory.report import report
+
+    schedule = timeline.schedule
+    cap.of_devices(schedule.n_devices)
+    held = build_memory(schedule, prices, costs if cap.in_bytes else replace(costs, profile=None))[0]
+    return report(timeline, held, cap.of_schedule(schedule, held.unit))
+
+
+def measure_excess(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap) -> float:
+    """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of the cap.
+
+    Raises as :func:`report_held`.
+    """
+    import numpy as np
+
+    schedule = timeline.schedule
+    found = report_held(timeline, prices, costs, cap)
+    peaks = np.array([peak.value for peak in found.peaks], np.float64)
+    peaks = peaks / activations_per_unit(schedule, found.curve.unit)
+    above = peaks - np.array(cap.of_devices(schedule.n_devices))
+    most = float(above.max())
+    return most if most > 1e-9 * float(peaks.max(initial=0.0)) else min(most, 0.0)

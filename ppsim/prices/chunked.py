@@ -1,0 +1,128 @@
+"""Prefill of a long prompt in chunks: which sizes run, and what they gain over one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.base.numbers import format_number, format_share
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.core.schedule import Schedule
+    from ppsim.search.splits.chunks import Chunking, Cut, Pipeline
+
+PAGE = 64
+FORWARD_ONLY = "forward-only"
+MOST_SIZES = 12  # of chunks that are written out
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks that run, and the best there are."""
+
+    run: Cut  # what runs
+    best: Chunking  # of equal times and of one size
+    unit: str  # of times
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of ``--json``; times in the unit of the costs."""
+        return {
+            "sizes": self.run.sizes,
+            "time_to_first_token": self.run.time,
+            "equal_sizes": self.best.equal.sizes,
+            "equal_time": self.best.equal.time,
+            "fixed_size": self.best.fixed.sizes[0],
+            "fixed_time": self.best.fixed.time,
+            "time_bound": self.best.bound,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Say what runs, the time to the first token of both ways to cut, and how far the bound is."""
+        best = self.best
+        yield f"{_counted(self.run)}: {_sizes(self.run)} tokens"
+        rows = [("equal times", best.equal), (f"best one size, {best.fixed.sizes[0]:,}", best.fixed)]
+        if self.run.sizes not in (best.equal.sizes, best.fixed.sizes):
+            rows.insert(0, (f"one size, {self.run.sizes[0]:,}", self.run))
+        for name, cut in rows:
+            yield f"time to first token, {name}: {format_number(cut.time)} {self.unit} in {_counted(cut)}"
+        gap = format_share(1 - best.bound / best.equal.time) if best.equal.time else "0%"
+        yield f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
+
+
+def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOptions) -> ShapeOptions:
+    """Return the shape with a microbatch for each chunk.
+
+    Raises:
+        InputError: another schedule than forward-only, several stages on a device, or options that say no chunks.
+    """
+    from ppsim.schedules import family_of
+
+    family = family_of(spec) if isinstance(spec, str) else None
+    if family is None or family.name != FORWARD_ONLY:
+        name = spec if isinstance(spec, str) else spec.name
+        raise InputError(f"--chunked is a prefill, which {name} is not", FORWARD_ONLY)
+    devices = shape.devices or shape.stages
+    if devices is None:
+        raise InputError("the number of devices is missing", "give --devices")
+    if (shape.chunks or 1) != 1 or (shape.stages or devices) != devices or ":" in str(spec):
+        raise InputError("--chunked runs one stage on each device", "leave out --chunks")
+    return replace(shape, microbatches=len(chunks_of(costs, devices).run.sizes))
+
+
+def times_of_chunks(costs: CostOptions, devices: int) -> NDArray[np.float64]:
+    """Return the time of each chunk by the law, shape (chunks,)."""
+    from ppsim.search.splits.chunks import read_law
+
+    return read_law(costs.law or "").times(chunks_of(costs, devices).run.sizes)
+
+
+def chunks_of(costs: CostOptions, devices: int) -> Chunks:
+    """Find the chunks that the options ask for (InputError: no law, or no size of a chunk)."""
+    from ppsim.search.splits.chunks import Cut, cut_fixed, find_chunking, read_law
+
+    length, page, law = costs.chunked or 1, costs.page or PAGE, read_law(costs.law or "")
+    pipeline = _pipeline(costs, devices)
+    best = find_chunking(length, page, law, pipeline)
+    run = best.equal
+    if costs.chunk not in (None, "equal"):
+        sizes = cut_fixed(length, _size(str(costs.chunk), page))
+        run = Cut(sizes, pipeline.time(law.times(sizes)))
+    return Chunks(run, best, costs.unit or "ms")
+
+
+def _pipeline(costs: CostOptions, devices: int) -> Pipeline:
+    import numpy as np
+
+    from ppsim.search.splits.chunks import Pipeline
+
+    given = np.atleast_1d(np.asarray(1.0 if costs.tf is None else costs.tf, np.float64)).tolist()
+    if len(given) not in (1, devices):
+        raise InputError(f"tf has {len(given)} values for {devices} stages", f"give one value, or {devices}")
+    stages = tuple(given * (devices if len(given) == 1 else 1))
+    return Pipeline(stages, float(costs.comm or 0.0))
+
+
+def _size(text: str, page: int) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= 100_000_000):
+        raise InputError(f"not a size of a chunk: '{text[:40]}'; expected e.g. 8192 or equal")
+    if int(text) % page:
+        near = max(page, round(int(text) / page) * page)
+        raise InputError(f"--chunk {text} is not a whole number of pages of {page}", f"--chunk {near}, or --page 1")
+    return int(text)
+
+
+def _counted(cut: Cut) -> str:
+    return "1 chunk" if len(cut.sizes) == 1 else f"{len(cut.sizes)} chunks"
+
+
+def _sizes(cut: Cut) -> str:
+    shown = [f"{size:,}" for size in cut.sizes]
+    if len(shown) > MOST_SIZES:
+        shown = [*shown[: MOST_SIZES - 2], "...", shown[-1]]
+    return " ".join(shown)

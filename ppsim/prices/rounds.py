@@ -1,0 +1,138 @@
+"""Schedules that go round: how many steps are shown, and what one takes without end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.groups import CostOptions
+from ppsim.base.numbers import format_number, format_share
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Round
+
+STEPS = 4  # of a decoder that are shown where nobody says how many
+MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
+
+
+def add_steps(schedule: Schedule, costs: CostOptions) -> Schedule:
+    """Return a schedule that goes round as often as the options ask for.
+
+    Raises:
+        InputError: the schedule cannot go round, or so many steps do not fit in memory.
+    """
+    from ppsim.core.rounds import repeat_rounds
+
+    if schedule.n_rounds > 1:
+        if costs.steps not in (None, schedule.n_rounds):
+            raise InputError(f"{schedule.name} has {schedule.n_rounds} steps, not {costs.steps}", "leave out --steps")
+        return schedule
+    steps = costs.steps or (STEPS if schedule.feeds_back else 1)
+    if steps > 1 and not schedule.only_forwards:
+        raise InputError(f"{schedule.name} trains, and --steps is for decode and forward-only", "leave it out")
+    return repeat_rounds(schedule, steps)
+
+
+def goes_round(schedule: Schedule) -> bool:
+    """Whether a schedule has a period: it is shown going round, or runs forwards alone, one after the other."""
+    return schedule.n_rounds > 1 or schedule.only_forwards
+
+
+def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
+    """Measure what a round of a timeline's schedule takes without end; None where it does not go round."""
+    from ppsim.analysis.period import find_around, find_period
+    from ppsim.engine.simple.metrics import Round
+
+    schedule = timeline.schedule
+    events = len(schedule) // schedule.n_rounds
+    if not goes_round(schedule) or costs.host_link or not 0 < events <= MOST_EVENTS:
+        return None
+    found, around = find_period(schedule, costs), find_around(timeline)
+    counted = schedule.whole_microbatches * (tokens or 1)
+    return Round(
+        period=found.time,
+        bound=found.bound,
+        rate=counted / found.time if found.time else float("inf"),
+        counts="tokens" if tokens else "batches" if schedule.feeds_back else "microbatches",
+        bubble=found.bubble,
+        fill=around.fill,
+        drain=around.drain,
+        why=found.why,
+    )
+
+
+SAME = 1e-9  # relative difference of rates that only rounding keeps apart
+MOST_TRIED = 64  # numbers of batches in flight
+MOST_SHOWN = 8  # rows of the table
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """One number of batches in flight."""
+
+    batches: int  # M
+    period: float  # of a step
+    rate: float  # batches or tokens per unit of time
+    round_bubble: float  # idle share of a step
+
+
+@dataclass(frozen=True)
+class HowMany:
+    """How many batches in flight a decoder can use."""
+
+    tried: tuple[InFlight, ...]  # from one on
+    enough: int | None  # the first number beyond which nothing is gained; None where none that was tried is
+    counts: str  # what the rate counts
+
+    def to_json(self) -> dict[str, Any]:
+        """The objects of ``--json``."""
+        return {"in_flight": [asdict(each) for each in self.tried], "enough_in_flight": self.enough}
+
+    def blocks(self, own: int, unit: str) -> Iterator[Block]:
+        """A table around the first number beyond which nothing is gained, and that number."""
+        rows = [
+            [
+                str(each.batches),
+                format_number(each.period),
+                format_number(each.rate),
+                format_share(each.round_bubble),
+            ]
+            for each in self._shown(own)
+        ]
+        yield Table(["in flight", f"period ({unit})", f"{self.counts} per {unit}", "bubble of a round"], rows)
+        most = self.tried[-1]
+        if self.enough is None:
+            yield Line(f"more than {most.batches} batches in flight still gain")
+        else:
+            yield Line(f"from {self.enough} in flight on nothing more is gained")
+
+    def _shown(self, own: int) -> Sequence[InFlight]:
+        """The rows around the answer, with the first and the one asked about."""
+        last = self.enough or len(self.tried)
+        near = range(max(1, last - MOST_SHOWN + 3), last + 2)
+        return [each for each in self.tried if each.batches in (1, own) or each.batches in near]
+
+
+def find_how_many(make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None) -> HowMany:
+    """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so many.
+
+    The rate has reached its limit where a device is always busy, as more batches only wait there.
+    """
+    from ppsim.analysis.period import find_period
+
+    tried, enough = list[InFlight](), None
+    for batches in range(1, MOST_TRIED + 1):
+        found = find_period(*make(batches))
+        rate = batches * (tokens or 1) / found.time if found.time else float("inf")
+        tried.append(InFlight(batches, found.time, rate, found.bubble))
+        if enough is not None:
+            break
+        if float(found.busy.max(initial=0.0)) >= found.time * (1 - SAME):
+            enough = batches
+    return HowMany(tuple(tried), enough, "tokens" if tokens else "batches")

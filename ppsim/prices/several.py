@@ -1,0 +1,146 @@
+"""What the commands for several schedules share: one row per schedule, on the same devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ppsim.ask.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.errors import InputError, PpsimError, UnknownSchedule
+from ppsim.prices.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
+from ppsim.prices.cap import Cap, measure_excess
+from ppsim.prices.dealing import DealOptions, deal_load
+from ppsim.prices.lengths import LengthOptions, find_load
+from ppsim.prices.replicas import ReplicaOptions, Replicas, time_replicas
+from ppsim.prices.timing import time_ops
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+
+SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
+ONE_REPLICA, NO_LENGTHS, NO_DEALING = ReplicaOptions(), LengthOptions(), DealOptions()
+
+
+def time_schedule(
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions = SIMPLE,
+    cap: Cap | None = None,
+    several: ReplicaOptions = ONE_REPLICA,
+    lengths: LengthOptions = NO_LENGTHS,
+    dealing: DealOptions = NO_DEALING,
+) -> Row:
+    """Time a schedule by the model the options ask for, or give the reason.
+
+    Of several replicas that is the slowest.
+
+    Raises:
+        UnknownSchedule: no such name.
+        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other devices.
+    """
+    from ppsim.analysis.compare import Row
+
+    try:
+        schedule = build_schedule(spec, options_taken(spec, shape), costs, network)
+        prices = build_costs(schedule, costs, network)
+        load = find_load(lengths, schedule, several.count, costs)
+        if load and dealing.wanted:
+
+            def build_with(count: int) -> tuple[Schedule, Costs]:
+                other = options_taken(spec, replace(shape, microbatches=count))
+                made = build_schedule(spec, other, costs, network, quiet=True)
+                return made, build_costs(made, costs, network)
+
+            dealt = deal_load(dealing, build_with, (schedule, prices), load, several)
+            schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
+        if each := time_replicas(schedule, prices, network, costs, several, load):
+            replicas = several.replicas or Replicas(len(each.ends), ())
+            prices = list(replicas.costs(schedule, prices, costs, load))[each.slowest]
+        timeline, execution = time_ops(schedule, prices, network, costs.links)
+    except UnknownSchedule:
+        raise
+    except PpsimError as error:
+        return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
+    metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
+    excess = measure_excess(timeline, prices, costs, cap) if cap else None
+    return Row(spec, timeline, metrics, execution=execution, excess=excess)
+
+
+def time_schedules(
+    specs: Sequence[str],
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions = SIMPLE,
+    cap: Cap | None = None,
+    several: ReplicaOptions = ONE_REPLICA,
+    lengths: LengthOptions = NO_LENGTHS,
+    dealing: DealOptions = NO_DEALING,
+) -> list[Row]:
+    """Time schedules on the same devices; one that does not take the shape has a row with the reason.
+
+    Raises:
+        InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
+    """
+    from ppsim.schedules import reads_ops
+
+    size = shape.stages or shape.devices
+    if stages := stages_of(costs, size):
+        shape = replace(shape, stages=stages)
+    check_shape(specs, shape.stages or shape.devices, shape.microbatches)
+    check_taken(specs, shape)
+    rows = [time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs]
+    schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
+    if not schedules:
+        reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
+        hint = "what the brackets say" if "(" in reasons else ""
+        raise InputError(f"none of these schedules takes this shape:\n{reasons}", hint)
+    check_used(schedules.values(), costs)
+    devices = {name: schedule.n_devices for name, schedule in schedules.items()}
+    if len(set(devices.values())) > 1:
+        given = f"--stages {shape.stages}" if shape.stages else "what they state"
+        given = "--layout" if costs.layout and not size else given
+        counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
+        stated = all(reads_ops(name) for name in devices)
+        raise InputError(
+            f"schedules are compared on the same devices, and {given} is {counts}",
+            "files of as many devices" if stated else f"--devices {shape.stages or max(devices.values())}",
+        )
+    return rows
+
+
+def check_shape(specs: Sequence[str], size: object, microbatches: object) -> None:
+    """Refuse a shape that is not given, unless every schedule is a file that states its own."""
+    from ppsim.schedules import reads_ops
+
+    if all(map(reads_ops, specs)):
+        return
+    if not size:
+        raise InputError("the number of devices is missing", "give --devices")
+    if not microbatches:
+        raise InputError("the number of microbatches is missing", "give --mb")
+
+
+def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
+    """Refuse options that belong to some schedules where none of these takes them."""
+    from ppsim.schedules import family_of
+
+    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
+    for name in OWN:
+        value = getattr(shape, name)
+        if value is not None and name not in taken:
+            raise InputError(f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out")
+        if isinstance(value, int) and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
+
+
+def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
+    """Drop the options that this schedule does not take."""
+    from ppsim.schedules import family_of
+
+    family = family_of(spec)
+    takes = family.options if family else ()
+    return replace(shape, **{name: None for name in OWN if name not in takes})

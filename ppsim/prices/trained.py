@@ -1,0 +1,147 @@
+"""The model that memory and partition train: a name, a TOML file or a config.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.ask.options import common, option
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.memory.usage import Amounts, MemoryModel
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
+
+SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --seq."
+
+
+def model_option(what: str) -> Any:
+    """Declare the option that names a model; ``what`` is taken of it."""
+    help_ = f"{what} of a model: {SPELLINGS}"
+    return option("--model", metavar="NAME|FILE", help=help_, common=True)
+
+
+@dataclass(frozen=True)
+class TrainedOptions:
+    """How a model is trained beside its pipeline; None takes the usual."""
+
+    tp: int | None = common("--tp", help="Tensor-parallel ranks of the model.")
+    cp: int | None = option("--cp", help="Context-parallel ranks.")
+    ep: int | None = option("--ep", help="Expert-parallel ranks, inside dp x cp x tp.")
+    dp: int | None = common("--dp", help="Data-parallel replicas.")
+    mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
+    sequence: int | None = option("--seq", help="Sequence length instead of the model's.")
+    zero: int | None = option("--zero", help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.")
+    again: str | None = option(
+        "--recomputes", type=click.Choice(["none", "selective", "full"]), help="What backwards run again (none)."
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model and how it is trained."""
+
+    spec: str  # the name or path
+    options: TrainedOptions  # beside its pipeline
+
+    @cached_property
+    def model(self) -> Model:
+        """The model (InputError: there is none of this name, or its file is wrong)."""
+        from ppsim.workload.model.model import read_trained
+
+        return read_trained(self.spec, self.options.sequence)
+
+    @property
+    def recomputes(self) -> str:
+        """What every backward runs again: none, selective or full."""
+        return self.options.again or "none"
+
+    def add_recompute(self, costs: Costs) -> Costs:
+        """Return costs where B and I, and a pair, run the share of the forward again that is recomputed."""
+        from ppsim.core.ops import BACKWARDS, Kind
+
+        again = self._recompute_share() * costs.time[Kind.F]
+        time = costs.time.copy()
+        time[list(BACKWARDS)] += again
+        return replace(costs, time=time, pair=None if costs.pair is None else costs.pair + again)
+
+    def _recompute_share(self) -> float:
+        """The share of a forward that the backward runs again."""
+        from ppsim.workload.model.model import flops_per_token, kinds_of, mixing_flops
+
+        if self.recomputes != "selective":
+            return float(self.recomputes == "full")
+        mixing = sum(mixing_flops(self.model, layer.mixer) for layer in kinds_of(self.model))
+        return 3 * mixing / flops_per_token(self.model)
+
+    def memory(self, schedule: Schedule, content: tuple[str, ...] | None, **again: Any) -> MemoryModel:
+        """Make the memory model of a schedule, its layers where a layout's ``content`` says.
+
+        ``again`` takes the place of what backwards run again.
+
+        Raises:
+            InputError: the layers do not fit, or both the schedule and the backwards recompute.
+        """
+        from ppsim.workload.cost.memory import memory_model
+        from ppsim.workload.layout.layout import Layout
+
+        layout = Layout(content, schedule.n_devices) if content else None
+        parallel = replace(self.parallel(schedule), **again)
+        return memory_model(self.model, parallel, schedule.placement.devices, layout)
+
+    def parallel(self, schedule: Schedule) -> Parallel:
+        """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each other)."""
+        from ppsim.base.toml import Refused
+        from ppsim.workload.model.parallel import Parallel
+
+        if schedule.recomputed.any() and self.recomputes == "full":
+            raise InputError(f"{schedule.name} has ops that recompute (R)", "leave out --recomputes full")
+        given = asdict(self.options)
+        sizes: dict[str, Any] = {
+            name: given[name] for name in ("tp", "cp", "ep", "dp", "mbs", "zero") if given[name] is not None
+        }
+        sizes["pp"] = schedule.n_devices
+        sizes["vp"] = max(schedule.n_stages // schedule.n_devices, 1)
+        try:
+            return Parallel(**sizes, microbatches=schedule.n_microbatches, recompute=self.recomputes)
+        except Refused as refused:
+            raise InputError(f"--{refused}", f"another --{refused.key}") from None
+
+    def layers_of(self, schedule: Schedule) -> list[int]:
+        """The layers of each stage, without a layout."""
+        from ppsim.workload.model.contents import contents_of
+
+        return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
+
+    def share_of(self, modules: tuple[str, ...]) -> float:
+        """The share of a forward's products that modules have, of all layers (InputError: the model has none)."""
+        from ppsim.workload.cost.costs import MODULES
+        from ppsim.workload.model.model import kinds_of
+        from ppsim.workload.model.operators import layer_operators
+        from ppsim.workload.model.parallel import Parallel
+
+        names = {name for module in modules for name in MODULES[module]}
+        operators = [layer_operators(self.model, Parallel(), layer) for layer in kinds_of(self.model)]
+        part = sum(float(each.flops[0, [name in names for name in each.names]].sum()) for each in operators)
+        if not any(names & {*each.names} for each in operators):
+            raise InputError(f"the model has no {' nor '.join(modules)}", "other modules")
+        return part / sum(float(each.flops[0].sum()) for each in operators)
+
+    def kept_by(self, rule: str, schedule: Schedule, content: tuple[str, ...] | None) -> Amounts:
+        """What a forward keeps of a microbatch where ``layers:N`` or ``modules:A,B`` run again, shape (stages,).
+
+        Raises:
+            InputError: backwards run something again as well.
+        """
+        name, _, what = rule.partition(":")
+        if self.recomputes != "none":
+            raise InputError(f"--recompute {rule}, and backwards run again as well", "leave one of them out")
+        if name == "layers":
+            return self.memory(schedule, content, recompute="full", recompute_layers=int(what)).activations
+        return self.memory(schedule, content, recompute="selective", modules=tuple(what.split(","))).activations

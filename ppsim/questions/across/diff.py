@@ -1,0 +1,265 @@
+"""Say where the time of two runs differs: by cause, device and op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import SHAPE, TIMING, Given
+from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.options import Request, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.types import ScheduleName
+from ppsim.ask.words import shape_line, title_of, title_with_chunks
+from ppsim.ask.write import Writers, document_writers, inputs_of
+from ppsim.base.numbers import MINUS, format_number, format_part
+from ppsim.errors import InputError
+from ppsim.questions.across.explain_text import bar
+from ppsim.questions.runs.stated import iteration_option, table_unit
+from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
+
+if TYPE_CHECKING:
+    from ppsim.analysis.diff import Difference
+    from ppsim.show.files.document import Document, Story
+
+MOST_DEVICES = 16  # rows of the table of devices
+MOST_OPS = 3  # ops named for a change
+COLUMNS = 80  # of a pipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffRequest(Request):
+    """Say where the time of two runs differs: by cause, by device, by op.
+
+    A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or files with times, such
+    as a run's JSON or trace, or folders of real runs (Primus, Kineto) and records (FILE:NAME for one of several), which
+    are taken as they are. A schedule beside a file takes the shape of that run and, without options of costs, its
+    median times: so it predicts the run, or says what another schedule would give.
+
+    All differences are B - A. The time of a device is in ops of some kind or idle for some cause, so the differences
+    sum to that of the makespans.
+
+    \b
+      ppsim diff 1f1b zb-1p --devices 4 --mb 8
+      ppsim diff before.json after.json -o diff.svg
+      ppsim diff 1f1b traces/
+      ppsim diff traces/ zb-1p -o diff.html
+    """
+
+    question: ClassVar[str] = "diff"
+    specs: tuple[str, ...] = option(metavar="A B", nargs=-1, type=ScheduleName())
+    iteration: str = iteration_option("median")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse another number of runs than two."""
+        if len(self.specs) != 2:
+            hint = "a name such as 1f1b (ppsim list), or a file, for each" if len(self.specs) < 2 else "ppsim compare"
+            raise InputError(f"diff takes two runs, got {len(self.specs)}", hint)
+
+
+def diff(before: str, after: str, **options: Any) -> Any:
+    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
+
+    Args:
+        before: a schedule, or a file or folder with times.
+        after: likewise; differences are this one's less the first's.
+        options: as ``ppsim diff`` takes them, by name.
+
+    Raises:
+        InputError: an option that is refused, or files that show no run.
+    """
+    return answer(ask(DiffRequest, {"specs": (before, after)} | options))
+
+
+def answer(request: DiffRequest) -> Diff:
+    """Time both runs and take their difference."""
+    from ppsim.analysis.diff import difference
+    from ppsim.real.traces.timers import shows_timers
+    from ppsim.schedules import reads_ops
+
+    given, specs = Given.of(request), request.specs
+    if logs := [spec for spec in specs if shows_timers(spec)]:
+        raise InputError(f"{logs[0]} holds totals of timers and no run", f"ppsim read {logs[0]}, which shows them")
+    units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
+    typed = given.spellings(tuple(name for name in TIMING if not (units and name == "unit")))
+    runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration, units)
+    if given.has("iteration") and all(run.source != MEASURED for run in runs):
+        raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
+    if (shaped := given.spellings(SHAPE)) and all(
+        run.source in (STATED, MEASURED) or reads_ops(run.spec) for run in runs
+    ):
+        verb = "has" if len(shaped) == 1 else "have"
+        raise InputError(f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out")
+    simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
+    inputs = inputs_of(given, simulated[0] if simulated else None)
+    return Diff(request, difference(runs[0].idle, runs[1].idle), tuple(runs), inputs)
+
+
+@dataclass(frozen=True)
+class Diff(Answer[DiffRequest]):
+    """Where the time of two runs differs.
+
+    Attributes:
+        found: the difference by cause, device and op.
+        runs: both runs.
+        inputs: how to make the answer again.
+    """
+
+    found: Difference
+    runs: tuple[TimedRun, ...]
+    inputs: Mapping[str, Any]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        specs = self.request.specs
+        return ("A", "B") if specs[0] == specs[1] else specs
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.diff/1``."""
+        from ppsim.analysis.diff import diff_object
+
+        return diff_object(self.found, self._names, self.inputs) | {"sources": [run.source for run in self.runs]}
+
+    def line(self) -> Iterator[Block]:
+        """The one sentence."""
+        from ppsim.analysis.diff import closing
+
+        yield Line(closing(self.found, self._names))
+
+    def blocks(self) -> Iterator[Block]:
+        """Both runs, the difference by cause, by device and by op, and the sentence."""
+        yield from _tables(self.found, self.runs)
+        yield from self.line()
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: both runs, one above the other."""
+        titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", self.runs, strict=True)]
+        timelines = [idle.timeline for idle in self.found.runs]
+
+        def complete(document: Document, suffix: str) -> Document:
+            return replace(document, story=_story(self.found, self._names)) if suffix == ".html" else document
+
+        return document_writers(timelines, titles, self.inputs, output, self.found.runs, complete)
+
+
+def _title(run: TimedRun) -> str:
+    name, full = title_of(run.timeline.schedule), title_with_chunks(run.timeline.schedule)
+    return full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
+
+
+def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
+    from ppsim.analysis.idle import CAUSES
+
+    unit = found.runs[0].timeline.unit
+    for letter, run, makespan in zip("AB", runs, found.makespans, strict=True):
+        said = f"{letter}  {_title(run)}: {shape_line(run.timeline.schedule)}, {run.source}, "
+        yield Line(f"{said}{format_number(makespan)} {unit}", 3)
+    yield ""
+    yield Line(f"where the time goes, in {unit} per device on average:")
+    rows = [*_causes(found)]
+
+    def tone(row: int, column: int) -> str:
+        if column == 3 and rows[row][0] in (*CAUSES, "makespan"):
+            return {"+": "bad", MINUS: "good"}.get(rows[row][3][0], "")
+        return "" if column else "name"
+
+    yield Table(["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone)
+    if found.by_device is not None:
+        yield ""
+        yield Line("device by device, B - A:")
+        yield from _devices(found)
+    yield ""
+    for line in _op_lines(found):
+        yield Line(line, 2)
+    yield ""
+
+
+def _causes(found: Difference) -> Iterator[list[str]]:
+    """A row per term, then the makespans that they sum to."""
+    from ppsim.analysis.diff import MEANINGS, TERMS, signed_part
+
+    first, second = found.means
+    for name, change in found.by_cause.items():
+        term = TERMS.index(name)
+        numbers = (format_part(float(mean[term]), max(found.makespans)) for mean in (first, second))
+        yield [name, *numbers, signed_part(change, found), MEANINGS[name]]
+    ends = found.makespans
+    yield ["makespan", *map(format_number, ends), signed_part(ends[1] - ends[0], found), ""]
+
+
+def _devices(found: Difference) -> Iterator[Block]:
+    """A row per device, and a column per term that differs on any."""
+    from ppsim.analysis.diff import TERMS, signed_part
+
+    by_device = found.by_device
+    assert by_device is not None
+    texts = [[signed_part(float(change), found) for change in row] for row in by_device]
+    shown = [term for term in range(len(TERMS)) if any(row[term] != "0" for row in texts)]
+    if not shown:
+        yield "  no device differs"
+        return
+    order = sorted(range(len(by_device)), key=lambda device: -float(abs(by_device[device]).sum()))
+    devices = sorted(order[:MOST_DEVICES])
+    rows = [[f"dev {d}", *(texts[d][term] for term in shown)] for d in devices]
+    size = [float(abs(by_device[:, term]).sum()) for term in shown]
+    spare = [TERMS[term] for _, term in sorted(zip(size, shown, strict=True))]
+    yield Table(["", *(TERMS[term] for term in shown)], rows, COLUMNS, spare)
+    if len(devices) < len(order):
+        yield Line(f"the {len(devices)} devices that differ most of {len(order)}: --json has all")
+
+
+def _op_lines(found: Difference) -> Iterator[str]:
+    """The ops that both runs have, the largest changes of their times and starts, and of means per stage."""
+    from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
+
+    schedules = [idle.timeline.schedule for idle in found.runs]
+    stages = [schedule.n_stages for schedule in schedules]
+    if stages[0] != stages[1]:
+        yield f"no op is in both runs: they cut the model into {stages[0]} and {stages[1]} stages"
+        return
+    counts = " and ".join(str(len(schedule)) for schedule in schedules)
+    yield f"{len(found.ops)} ops are in both runs (of {counts})"
+    whole, schedule = max(found.makespans), schedules[0]
+    least = NEGLIGIBLE * whole
+    if rows := stage_changes(found)[:MOST_OPS]:
+        parts = (f"{name} {format_part(a, whole)} to {format_part(b, whole)}" for name, a, b in rows)
+        yield f"mean time of an op: {' · '.join(parts)}"
+    for what, change in (("time", found.duration_change), ("start", found.start_change)):
+        ops = largest(change, MOST_OPS, least)
+        parts = (
+            f"{schedule.label(int(found.ops[i, 0]))} {signed_part(float(change[i]), found)} "
+            f"(dev {schedule.device[found.ops[i, 0]]})"
+            for i in ops
+        )
+        yield f"largest change of {what}: {' · '.join(parts) if ops else 'none'}"
+
+
+def _story(found: Difference, names: tuple[str, ...]) -> Story:
+    """The differences for a page: by cause, and by device and cause, with the ops that both runs have."""
+    from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
+    from ppsim.show.files.document import Story
+
+    unit, ends = found.runs[0].timeline.unit, found.makespans
+    changes = [*found.by_cause.items(), ("makespan", ends[1] - ends[0])]
+    bars = [bar(name, MEANINGS.get(name, ""), 0.0, value, signed_part(value, found)) for name, value in changes]
+    by_device = found.by_device if found.by_device is not None else ()
+    shown = [term for term in range(len(TERMS)) if any(abs(row[term]) > 0 for row in by_device)]
+    rows = [
+        {
+            "device": device,
+            "values": [float(row[term]) for term in shown],
+            "texts": [signed_part(float(row[term]), found) if row[term] else "" for term in shown],
+        }
+        for device, row in enumerate(by_device)
+    ]
+    matrix = {"heading": f"B − A by device, {unit}", "columns": [TERMS[term] for term in shown], "rows": rows}
+    heading = f"B − A, {unit} of a device on average"
+    return Story({"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix}, twins=found.ops)

@@ -1,0 +1,543 @@
+"""Say why devices are idle, what decides the time, what would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
+from ppsim.ask.given import SHAPE, TIMING, Given
+from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.options import Request, common, flag, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.terminal import shows_colours
+from ppsim.ask.words import title_of
+from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
+from ppsim.errors import InputError
+from ppsim.prices.build import build
+from ppsim.prices.dealing import (
+    DealOptions,
+    DealtJob,
+    DealtLoad,
+    advise_dealing,
+    assignment_object,
+    deal_job,
+    deal_load,
+    loads_section,
+    maps_of,
+)
+from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.prices.several import SIMPLE
+from ppsim.prices.timing import time_ops
+from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
+from ppsim.questions.across.rivals import Tried, try_changes
+from ppsim.questions.across.whatif import Run, change_run
+from ppsim.questions.runs.stated import Stated, iteration_option, read_stated, told_unit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.slowdown import Slowdown
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.show.drawing.worker_map import WorkerMap
+    from ppsim.show.files.document import Document, Story
+
+PAGE = 9.0  # inches of a figure in a page
+CAUSE_INDENT = 22  # where the words of a row of causes begin
+LIMITS = " as long as "  # where the advice goes on in another line
+INDENT = " " * len("first: ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest(Request):
+    """Say why devices are idle, what decides the time, and what would help.
+
+    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states times, and a real run
+    given by --trace, are explained as they are; changes are simulated with the costs that their times show.
+
+    \b
+    What it prints:
+      idle time by cause, which sums to all idle time, and the devices with most
+      a critical path: the chain of ops that decides the makespan
+      what the makespan gains where one time is 1% less
+      what changes would give, each simulated, and the best of them
+
+    \b
+      ppsim explain 1f1b --stages 4 --mb 8
+      ppsim explain 1f1b --stages 4 --mb 8 --device 0 --op 2B5 -o bubbles.svg
+      ppsim explain zb-1p --devices 8 --mb 32 --what-if tf.3=0.9 --what-if mb=64
+      ppsim explain --trace traces/ --what-if 'layers.7>6=1/4'
+    """
+
+    question: ClassVar[str] = "explain"
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    trace: str | None = common(
+        "--trace",
+        metavar="DIR|FILE",
+        help="Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, "
+        "Kineto traces, or a record; -s chooses a run of a record of several.",
+    )
+    iteration: str = iteration_option("median")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    changes: tuple[str, ...] = common(
+        "--what-if",
+        multiple=True,
+        metavar="KEY=VALUE,...",
+        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
+        "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
+        "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
+    )
+    of_device: int | None = common("--device", type=click.IntRange(min=0), help="Show every gap of this device.")
+    of_op: str | None = common(
+        "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2)."
+    )
+    cap: str | None = option(
+        "--cap",
+        metavar="SIZE",
+        help="The most a device may hold of what is advised (what this run holds): a number counts "
+        "activations of a device's 1/P share of the model, with --layout of one layer; with a unit, such "
+        "as 40GiB, bytes of a --profile.",
+    )
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
+    heat: bool = flag(
+        "--heat",
+        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with --lengths the times of "
+        "every replica's microbatches, as given and as dealt.",
+    )
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    @property
+    def spec(self) -> str:
+        """The schedule's spelling, empty beside a trace that names none."""
+        named = self.schedule.names or self.schedule.schedule is not None
+        return self.schedule.spec if named or not self.trace else ""
+
+
+def explain(schedule: str | None = None, **options: Any) -> Explained:
+    """Say why devices are idle, what decides the time, and what would help.
+
+    Args:
+        schedule: a name, or a file; None beside ``trace=``.
+        options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
+
+    Raises:
+        InputError: an option that is refused, or files that show no run.
+    """
+    return answer(ask(ExplainRequest, {"names": schedule} | options))
+
+
+def answer(request: ExplainRequest) -> Explained:
+    """Explain what is asked for."""
+    given = Given.of(request)
+    stated = _stated(given, request)
+    execution: Execution | None = None
+    each: Replicated | None = None
+    load: Load | None = None
+    dealt: DealtLoad | None = None
+    tried: Tried
+    if stated:
+        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of")):
+            what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
+            raise InputError(what, "leave it out")
+        explanation, base = _explain_stated(stated)
+        inputs = inputs_of(given) | {"run": stated.text}
+    else:
+        explanation, base, simulated = _explain_simulated(request)
+        inputs, execution = inputs_of(given, simulated.prices), simulated.execution
+        each, load = simulated.replicas, simulated.load
+        dealt = _deal(request, base, simulated)
+    if load:
+        tried = Tried(_dealt_changes(request, dealt, load))
+    else:
+        tried = _try_changes(request, explanation, base, given, stated)
+        _refuse_dealing(request, stated)
+    told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
+    found = Explained(request, explanation, *told)
+    found.near()  # refuses a device or an op that does not exist
+    return found
+
+
+def _try_changes(
+    request: ExplainRequest,
+    explanation: Explanation,
+    base: Run,
+    given: Given,
+    stated: Stated | None,
+) -> Tried:
+    """Simulate the changes given, else those that may help.
+
+    Of a job of several replicas only those given: what may help is simulated over all of them.
+    """
+    from ppsim.analysis.explain import what_if
+
+    if request.changes:
+        timed = ((change, *change_run(change, base, given)) for change in request.changes)
+        return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
+    if stated and stated.job and len(stated.job.replicas) > 1:
+        if request.cap is not None:
+            what = "--cap is for schedules that are tried, and a job of several replicas has none"
+            raise InputError(what, "leave it out")
+        return Tried(())
+    return try_changes(explanation, base, given, request.cap)
+
+
+@dataclass(frozen=True)
+class Explained(Answer[ExplainRequest]):
+    """Why devices are idle, what decides the time, and what would help.
+
+    Attributes:
+        explanation: idle time by cause, the critical path, what each time gains.
+        changes: what was tried, each simulated.
+        inputs: how to make the answer again.
+        stated: the run of a file; None where it was simulated.
+        execution: the run with sends and receives as ops, where it was asked for.
+        replicas: when devices of each data-parallel replica are done, where there are several.
+        room: the memory that changes are held to; None where changes were given.
+        remarks: sentences on changes that are not shown.
+        load: what the microbatches of every replica take, where lengths are given; the slowest
+            replica is the one explained.
+        dealt: what dealing the sequences anew gives, where it was asked for.
+    """
+
+    explanation: Explanation
+    changes: tuple[WhatIf, ...]
+    inputs: dict[str, Any]
+    stated: Stated | None = None
+    execution: Execution | None = None
+    replicas: Replicated | None = None
+    room: Room | None = None
+    remarks: tuple[str, ...] = ()
+    load: Load | None = None
+    dealt: DealtLoad | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to do first of all that is simulated; of replicas, what mends all of them."""
+        from ppsim.analysis.explain import advise, best_of
+        from ppsim.analysis.mending import advise_job
+
+        if self.load and self.replicas and not self.changes:
+            return advise_dealing(self.replicas, self.explanation.timeline.schedule)
+        if self.slowdown is None:
+            return advise(self.explanation, self.changes, self.room)
+        base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
+        now = base.makespan / base.schedule.run_microbatches
+        changed = best.per_microbatch / now if best and now else 1.0
+        mended = min((each.step for each in self.mending), default=1.0)
+        least = mended / (float(self.slowdown.steps.mean()) or 1.0)
+        if len(self.slowdown.job.replicas) > 1 or least < changed:
+            return advise_job(self.mending, self.slowdown)
+        return advise(self.explanation, self.changes, self.room)
+
+    @property
+    def idle_by_cause(self) -> dict[str, float]:
+        """Idle time of all devices together, by cause."""
+        return dict(self.explanation.idle.by_cause)
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.explain/1``."""
+        from ppsim.analysis.explain import explain_object
+        from ppsim.analysis.views import view_object
+
+        near = view_object(self.explanation, self.request.of_device, self._op)
+        told = explain_object(self.explanation, self.changes, self.inputs, self.room)
+        words = {"advice": self.advice, "notes": list(self.remarks)}
+        return told | words | near | self._job_object()
+
+    def _job_object(self) -> dict[str, Any]:
+        """What a healthy run would take, of a run that shows its replicas."""
+        from ppsim.analysis.mending import mended_object
+        from ppsim.analysis.slowdown import slowdown_object
+
+        found = self.slowdown
+        if self.replicas:
+            lengths = {"lengths": lengths_object(self.load)} if self.load else {}
+            dealt = (
+                {"deal": self.dealt.deal_object(), "assignment": assignment_object(self.dealt.load.sequences)}
+                if self.dealt
+                else {}
+            )
+            return {"replicas": self.replicas.to_json()} | lengths | dealt
+        if found is None:
+            return {}
+        dealt = {"deal": self.dealt_job.deal_object()} if self.dealt_job else {}
+        return slowdown_object(found) | {"mending": mended_object(self.mending, found)} | dealt
+
+    @cached_property
+    def slowdown(self) -> Slowdown | None:
+        """What a healthy run would take; None of a run that does not show its replicas."""
+        from ppsim.analysis.slowdown import find_slowdown
+
+        job = self.stated.job if self.stated else None
+        return None if job is None else find_slowdown(job)
+
+    @cached_property
+    def mending(self) -> list[Mended]:
+        """What would mend such a run, each simulated, what saves most first."""
+        from ppsim.analysis.mending import mend
+
+        if self.slowdown is None:
+            return []
+        changes = mend(self.slowdown)
+        if self.dealt_job:
+            changes.append(self.dealt_job.mended)
+        return sorted(changes, key=lambda change: change.step)
+
+    @cached_property
+    def dealt_job(self) -> DealtJob | None:
+        """What dealing the microbatches of a recorded job anew gives, where it was asked for."""
+        wanted = self.request.dealing.wanted and self.slowdown is not None
+        return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
+
+    def line(self) -> Iterator[Block]:
+        """What would help most."""
+        yield self.advice
+
+    def blocks(self) -> Iterator[Block]:
+        """Causes, critical path, gains and changes; or one device or op from near."""
+        if near := self.near():
+            yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
+        else:
+            yield Drawn(self._whole)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the schedule with its bubbles in the colours of their causes."""
+        timeline = self.explanation.timeline
+        title = self.stated.title if self.stated else title_of(timeline.schedule)
+        if self.request.heat:
+            return self._heat_writers(output)
+
+        def complete(document: Document, suffix: str) -> Document:
+            from ppsim.show.files.workers import lines_of_page, workers_svg
+
+            if self.execution:
+                document = replace(document, executions=(self.execution,))
+            if suffix == ".html" and self.load and self.replicas:
+                document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+            if suffix == ".html" and self.slowdown is not None:
+                lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
+                below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
+                document = replace(document, below=below)
+            return replace(document, story=self.story) if suffix == ".html" else document
+
+        return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+
+    @property
+    def story(self) -> Story:
+        """What a page says of the run."""
+        notes = [*self._more_memory, *self.remarks]
+        return story_of(self.explanation, self.changes, self.room, self.advice, notes)
+
+    @property
+    def _more_memory(self) -> list[str]:
+        """The line on what is faster and holds more, if anything is."""
+        from ppsim.analysis.explain import advise_more_memory
+
+        more = advise_more_memory(self.explanation, self.changes, self.room)
+        return [more] if more else []
+
+    def _last_lines(self) -> Iterator[str]:
+        """What is said after the changes: what is not shown, what more memory gives, the advice."""
+        yield from (f"  {line}" for line in self.remarks)
+        yield ""
+        yield from self._more_memory
+        first, then, limits = self.advice.partition(LIMITS)
+        yield from [first, f"{INDENT}{then.lstrip()}{limits}"] if then else [first]
+
+    def _heat_writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: every worker's slowdown in every step."""
+        from ppsim.show.files.workers import save_loads, save_workers
+
+        if self.load and self.replicas:
+            maps = maps_of(self.load, self.replicas, self.dealt)
+            save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
+            return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+        if self.slowdown is None:
+            raise InputError("--heat draws a run that shows its replicas, and there is none", "a table of ops")
+        save = partial(save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs)
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def near(self) -> list[str]:
+        """What is said of the device and the op asked for, empty for none (InputError: there is no such one)."""
+        from ppsim.analysis.views import device_lines, op_lines
+
+        device = self.request.of_device
+        lines = [] if device is None else device_lines(self.explanation, device)
+        return lines + ([] if self._op is None else op_lines(self.explanation, self._op))
+
+    @property
+    def _op(self) -> int | None:
+        from ppsim.analysis.views import find_op
+
+        op = self.request.of_op
+        return None if op is None else find_op(self.explanation.timeline.schedule, op)
+
+    def _whole(self, screen: Console) -> Iterator[Block]:
+        """Everything, with the chart in between on a terminal that has the colours of causes."""
+        from ppsim.show.drawing.terminal_marks import marks_of_idle
+
+        if self.slowdown is not None:
+            yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
+            if self.dealt_job and self.stated:
+                yield Line(self.dealt_job.line(self.explanation.timeline.unit), 11)
+            yield ""
+        if self.replicas:
+            yield from self.replicas.lines()
+            if self.dealt:
+                yield from self.dealt.lines(self.explanation.timeline.unit)
+            yield ""
+        chart = shows_colours(screen)
+        lines = explain_lines(self.explanation, self.changes, self.stated, screen)
+        for number, line in enumerate([*lines, *self._last_lines()]):
+            indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
+            name, blanks, rest = line.partition("  ")
+            yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
+            if not line and chart:
+                idle = self.explanation.idle
+                yield Chart(self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle))
+                yield ""
+                chart = False
+
+
+def _worker_map(found: Slowdown) -> WorkerMap:
+    from ppsim.show.drawing.worker_map import WorkerMap
+
+    job, values = found.job, found.by_worker_steps
+    names = [f"replica {r} device {d}" for r in job.replicas.tolist() for d in range(values.shape[2])]
+    return WorkerMap(values.reshape(len(values), -1).T, tuple(names), tuple(job.iterations.tolist()))
+
+
+def _stated(given: Given, request: ExplainRequest) -> Stated | None:
+    """The run to explain as it is, or None for one to simulate.
+
+    A file with times is timed anew where an option gives costs or messages.
+    """
+    spec, trace, iteration = request.spec, request.trace, request.iteration
+    unit = told_unit(request.costs.unit, trace or spec)
+    simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
+    if trace:
+        idle = [*simulated, *given.spellings(SHAPE)]
+        if idle:
+            raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
+        if stated := read_stated(trace, iteration, spec, unit):
+            return stated
+        from ppsim.real.traces.read import read_run
+
+        read_run([trace])  # says why it shows no run, if it can
+        raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
+    if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
+        from ppsim.schedules import require_shape
+
+        require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
+        return stated
+    if given.has("iteration"):
+        raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
+    return None
+
+
+def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
+    from ppsim.analysis.explain import explain_times
+
+    explanation = explain_times(stated.found)
+    schedule = explanation.timeline.schedule
+    shape = ShapeOptions(
+        devices=schedule.n_devices,
+        stages=schedule.n_stages,
+        microbatches=schedule.n_microbatches,
+        group_size=stated.group_size,
+    )
+    return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
+
+
+def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
+    """Refuse to deal what is neither sequences nor a recorded job (InputError)."""
+    if request.dealing.wanted and not (stated and stated.job):
+        what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
+        raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
+
+
+def _deal(request: ExplainRequest, base: Run, simulated: Simulated) -> DealtLoad | None:
+    """Deal the sequences of a simulated run anew, where that is asked for."""
+    if not request.dealing.wanted or simulated.load is None or base.schedule is None:
+        return None
+
+    def build_with(count: int) -> tuple[Schedule, Costs]:
+        shape = replace(request.shape, microbatches=count)
+        return build(request.spec, shape, request.costs, request.network)
+
+    given = base.schedule, simulated.mean_prices
+    return deal_load(request.dealing, build_with, given, simulated.load, request.several)
+
+
+def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load | None) -> tuple[WhatIf, ...]:
+    """The change that dealing is, where it was asked for."""
+    if dealt is None or load is None:
+        return ()
+    from ppsim.analysis.explain import what_if
+
+    each = time_replicas(dealt.schedule, dealt.costs, request.network, request.costs, request.several, dealt.load)
+    slowest = each.slowest if each else 0
+    prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
+    timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
+    packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+    text = f"sequences dealt anew {'among' if request.dealing.across else 'within'} replicas{packed}"
+    found = what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline)
+    # Packing changes the microbatches, and not the sequences that a step trains on.
+    return (replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2]),)
+
+
+class Simulated(NamedTuple):
+    """A run that was simulated to be explained."""
+
+    prices: Costs
+    mean_prices: Costs  # of mean microbatches
+    execution: Execution | None
+    replicas: Replicated | None
+    load: Load | None
+
+
+def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simulated]:
+    from ppsim.analysis.explain import explain
+
+    spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
+    schedule, prices = build(spec, shape, costs, network)
+    base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
+    load = find_load(request.lengths, schedule, request.several.count, costs)
+    each = time_replicas(schedule, prices, network, costs, request.several, load)
+    mean_prices = prices
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+    timeline, execution = time_ops(schedule, prices, network, costs.links)
+    again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
+    found = explain(timeline, prices, execution, again)
+    if base.replicas and not load:
+        found = replace(found, base=base.time())
+    return found, base, Simulated(prices, mean_prices, execution, each, load)
+
+
+def _is_row(line: str) -> re.Match[str] | None:
+    """Find time and cause where a line is a row of idle time."""
+    return re.match(r" +[-+.e\d]+  \S+ ", line)
+
+
+def _toned(line: str) -> list[Part]:
+    """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
+    if row := _is_row(line):
+        return [(row[0], "name"), line[row.end() :]]
+    return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]

@@ -1,0 +1,211 @@
+"""What ``explain`` prints on a terminal, and tells on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.words import counted, shape_line, title_of
+from ppsim.base.numbers import format_change, format_number, format_part, format_share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.slowdown import Slowdown
+    from ppsim.questions.runs.stated import Stated
+    from ppsim.show.files.document import Story
+
+MOST_STEPS = 200
+MOST_ROWS = 64
+SHOWN_GAINS = 4
+SHOWN = 4  # kinds, devices, replicas and workers
+WIDEST = 120  # columns of a pipe
+
+
+def explain_lines(
+    explanation: Explanation, changes: Sequence[WhatIf], stated: Stated | None, screen: Console
+) -> Iterator[str]:
+    """Say why devices are idle, what decides the time, and what each change gives."""
+    from ppsim.analysis.critical_path import path_text
+    from ppsim.analysis.idle import CAUSES, NAMES
+
+    timeline, idle = explanation.timeline, explanation.idle
+    schedule, unit = timeline.schedule, timeline.unit
+
+    def part(time: float) -> str:
+        return format_part(time, timeline.makespan)
+
+    width = screen.width if screen.is_terminal else WIDEST
+    yield from heading_lines(explanation, stated)
+    yield ""
+    for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1]):
+        by_device = idle.by_device[:, NAMES.index(name)]
+        worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
+        row = f"  {part(time):>8}  {name:<10} {CAUSES[name]:<40}"
+        for d in worst:
+            more = f" dev {d}: {part(float(by_device[d]))} "
+            row += more if by_device[d] > 0 and len(row) + len(more) <= width else ""
+        yield row.rstrip()
+    yield ""
+    count = ""
+    if explanation.slack and explanation.slack.paths > 1 and not explanation.stated:
+        paths = explanation.slack.paths
+        count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
+    ops = counted(len(explanation.path), "op")
+    yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
+    yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
+    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
+    if gains:
+        texts = (f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains)
+        yield f"1% less gains: {' · '.join(texts)}"
+    if changes:
+        yield ""
+        anew = explanation.base is not timeline
+        against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+        several = stated and stated.job and len(stated.job.replicas) > 1
+        of_job = f" of replica {stated.replica} alone" if stated and several else ""
+        yield f"what if (each simulated{of_job}{against}):"
+    named = max([26, *(len(change.text) for change in changes)])
+    for change in changes:
+        numbers = (
+            f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
+        )
+        yield f"  {change.text:<{named}} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
+
+
+def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
+    """Say what is explained, where its times come from, and how much of them is idle."""
+    timeline, schedule = explanation.timeline, explanation.timeline.schedule
+    unit, total = timeline.unit, float(explanation.idle.by_device.sum())
+    yield f"{title_of(schedule)}  {shape_line(schedule)}"
+    if stated:
+        yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
+        again = explanation.base.makespan
+        share = f" ({format_change(again / timeline.makespan - 1)})" if timeline.makespan else ""
+        yield f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
+        for note in stated.notes:
+            yield f"note: {note}"
+    whole = timeline.makespan * schedule.n_devices
+    share = format_share(explanation.metrics.bubble_rate)
+    yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
+
+
+def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
+    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would mend it."""
+    from ppsim.analysis.mending import slowest_link
+
+    job, step, unit = found.job, float(found.steps.mean()), found.job.unit
+    R, P = len(job.replicas), job.schedule.n_devices
+    whole, ideal = format_number(float(job.steps.mean())), format_number(found.ideal_step)
+    shape = f"{R} replica{'s' * (R > 1)} x {P} devices, {len(job.iterations)} steps"
+    yield f"job        {shape}: {whole} {unit} (mean)"
+    yield f"           {format_number(step)} {unit} without what hosts wait, {ideal} {unit} if all were alike"
+    yield f"slowdown   {found.slowdown:.3f}; below, with only these as they were and all else alike"
+    yield f"by kind    {_named(found.by_kind.items())}"
+    yield f"by device  {_named(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
+    if R > 1:
+        by_replica = found.by_replica_steps.mean(axis=0).tolist()
+        yield f"by replica {_named(zip(job.replicas.tolist(), by_replica, strict=True))}"
+        workers = (
+            f"replica {job.replicas[r]} device {d} {found.by_worker[r, d]:.3f}" for r, d in found.slowest[:SHOWN]
+        )
+        yield f"slowest    {', '.join(workers)}"
+    if (link := slowest_link(found)) is not None:
+        replica, source, target, ratio = link
+        where = f"{source}>{target} of replica {job.replicas[replica]}"
+        yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
+    yield f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the slowdown,"
+    yield f"           the slowest 3% of workers {found.slowest_workers_share:.0%}"
+    if not mending:
+        return
+    yield ""
+    yield f"what if (each simulated, against {format_number(step)} {unit}):"
+    named = max(len(change.what) for change in mending)
+    for change in mending:
+        gain = format_change(change.step / (step or 1.0) - 1)
+        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {gain}"
+
+
+def _named(values: Iterable[tuple[object, float]]) -> str:
+    """The largest of some slowdowns, by name."""
+    largest = sorted(values, key=lambda pair: -pair[1])
+    more = f" and {len(largest) - SHOWN} more" if len(largest) > SHOWN else ""
+    return " · ".join(f"{name} {value:.3f}" for name, value in largest[:SHOWN]) + more
+
+
+def story_of(
+    explanation: Explanation,
+    changes: Sequence[WhatIf],
+    room: Room | None,
+    advice: str,
+    notes: Sequence[str],
+) -> Story:
+    """Everything that ``explain`` prints, for a page."""
+    from ppsim.analysis.critical_path import path_steps
+    from ppsim.analysis.explain import best_of
+    from ppsim.show.files.document import Story
+
+    timeline, path = explanation.timeline, explanation.path
+    unit, base = timeline.unit, explanation.base
+    steps = [
+        {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
+        for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
+    ]
+    now = base.makespan / base.schedule.run_microbatches
+    best = best_of(explanation, changes, room)
+    told = {
+        "first": best.text if best else "",
+        "lead": advice,
+        "notes": list(notes),
+        "heading": f"From work to makespan, {unit} of a device on average",
+        "bars": _waterfall(explanation),
+        "matrix": _matrix(explanation),
+        "path": {"heading": f"The critical path, {counted(len(path), 'op')}", "steps": steps},
+        "changes": [
+            {
+                "text": change.text,
+                "makespan": f"{format_number(change.metrics.makespan)} {unit}",
+                "change": f"{format_change(change.per_microbatch / now - 1 if now else 0)} time per microbatch",
+            }
+            for change in changes
+        ],
+    }
+    return Story(told, tuple(change.timeline for change in changes))
+
+
+def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:
+    """Work, then idle time by cause, the largest first, then the makespan that they sum to."""
+    from ppsim.analysis.idle import CAUSES
+
+    timeline, idle = explanation.timeline, explanation.idle
+    whole, devices = timeline.makespan, timeline.schedule.n_devices
+    means = {name: time / devices for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1])}
+    at = whole - sum(means.values())
+    bars = [bar("work", "in ops", 0.0, at, format_part(at, whole))]
+    for name, time in means.items():
+        bars.append(bar(name, CAUSES[name], at, at + time, f"+{format_part(time, whole)}"))
+        at += time
+    return [*bars, bar("makespan", "end of the last op", 0.0, whole, format_part(whole, whole))]
+
+
+def bar(name: str, meaning: str, start: float, end: float, text: str) -> dict[str, Any]:
+    """A bar of a page's story."""
+    return {"name": name, "meaning": meaning, "from": start, "to": end, "text": text}
+
+
+def _matrix(explanation: Explanation) -> dict[str, Any]:
+    from ppsim.analysis.idle import NAMES
+
+    idle = explanation.idle
+    names = [name for name in NAMES if name in idle.by_cause]
+    worst = sorted(range(len(idle.by_device)), key=lambda device: -float(idle.by_device[device].sum()))[:MOST_ROWS]
+    rows = []
+    for device in sorted(worst):
+        values = [float(idle.by_device[device, NAMES.index(name)]) for name in names]
+        texts = [format_part(value, explanation.timeline.makespan) if value else "" for value in values]
+        rows.append({"device": device, "values": values, "texts": texts})
+    left = f", the {MOST_ROWS} with most of {len(idle.by_device)}" if len(rows) < len(idle.by_device) else ""
+    heading = f"Idle time by cause and device, {explanation.timeline.unit}{left}"
+    return {"heading": heading, "columns": names, "rows": rows}

@@ -1,0 +1,317 @@
+"""What ``explain`` tries by itself: equal stages, free messages, more microbatches, rivals.
+
+Rivals are all schedules of the registry that train alike, on the same devices and microbatches.
+Those that treat the largest cause of idle time come first, as many as a budget of ops allows. What
+is advised holds no more memory than the schedule asked about, or than ``--cap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.ask.given import Given
+from ppsim.ask.groups import ShapeOptions
+from ppsim.ask.options import list_options
+from ppsim.ask.rules import list_refused
+from ppsim.ask.write import command_line
+from ppsim.base.deadline import check_time
+from ppsim.base.numbers import format_share
+from ppsim.errors import PpsimError
+from ppsim.prices.build import build_memory, has_activation_bytes, layout_for
+from ppsim.prices.cap import activations_per_unit, read_cap
+from ppsim.prices.replicas import ReplicaOptions, time_replicas
+from ppsim.questions.across.break_even import describe_limits, price_of_search
+from ppsim.questions.across.whatif import Run, changeable_options
+
+if TYPE_CHECKING:
+    from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.core.timeline import Timeline
+    from ppsim.schedules import Family
+
+BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
+SHOWN = 3  # rivals that fit the memory
+NAMED = 6  # schedules that a note names
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Changes that were simulated."""
+
+    changes: tuple[WhatIf, ...]  # those to show
+    room: Room | None = None  # the memory that they are held to; None where changes were given
+    notes: tuple[str, ...] = ()  # sentences on what is not shown
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A change before it is simulated."""
+
+    text: str  # in words
+    advice: str  # as an instruction
+    run: Run  # the run with the change
+    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
+
+
+def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | None) -> Tried:
+    """Simulate what may help, and find what of it fits the memory.
+
+    Args:
+        explanation: of the run.
+        base: the run.
+        given: the options of the call.
+        cap: the most a device may hold; None for what the run holds.
+    """
+    from ppsim.analysis.explain import best_of
+
+    room = _find_room(explanation, base, cap)
+    plain = [_simulate(each, base, room) for each in _plain_attempts(base, given)]
+    attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base, room)))
+    found = {each.text: each for each in attempts}
+    rivals = [each for each in (_simulate(one, base, room) for one in attempts) if each]
+    rivals.sort(key=lambda change: change.rank)
+    fit = [change for change in rivals if change.fits]
+    more = [change for change in rivals if not change.fits]
+    beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
+    changes = [each for each in plain if each] + fit[:SHOWN] + beyond
+    notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
+    best = best_of(explanation, changes, room)
+    base_time = explanation.base.makespan / explanation.base.schedule.run_microbatches
+    if best is not None and best.name in found and best.per_microbatch < base_time:
+        limits = describe_limits(base, found[best.name].run, best.timeline)
+        limits = _describe_weights(base, best, fit, base_time) + limits
+        changes = [replace(c, limits=limits) if c is best else c for c in changes]
+    return Tried(tuple(changes), room, tuple(notes))
+
+
+def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) -> str:
+    """Say that a schedule holds weights twice, and which is the fastest that does not."""
+    assert base.schedule
+    most = base.schedule.placement.n_replicas
+    if best.copies_of_weights <= most:
+        return ""
+    once = [each for each in fit if each.copies_of_weights <= most and each.per_microbatch < now]
+    least = min(once, key=lambda change: change.rank, default=None)
+    if least is None:
+        return ", which holds all weights twice"
+    name, less = least.advice.removeprefix("use "), format_share(1 - least.per_microbatch / now)
+    return f", which holds all weights twice; of those that do not, {name} is fastest ({less} less)"
+
+
+def _notes(room: Room, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]) -> Iterator[str]:
+    """Say how many rivals are not shown, which are as good as the best, and which were not run."""
+    if rivals:
+        where = f"{len(fit)} of {len(rivals)} other schedules on these devices"
+        yield f"{where} hold at most {room.text(room.cap)}"
+    ties = [each.advice.removeprefix("use ") for each in fit[1:] if each.ties_with(fit[0])]
+    if ties:
+        yield f"as fast in as much memory as {fit[0].advice.removeprefix('use ')}: {_names(ties)}"
+    if left:
+        yield f"left out, as simulating them takes long at this size: {_names(left)}"
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
+    """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
+    from ppsim.analysis.changes import level_stages
+    from ppsim.schedules import family_of
+
+    assert base.schedule
+    prices, count = base.price(base.schedule), base.shape.microbatches
+    if np.ptp(prices.time, axis=1).any() and prices.each is None:
+        command = f" ({_partition_line(base, given)})" if base.spec else ""
+        advice = f"move layers so that stages are equal{command}"
+        yield _Attempt("equal stages", advice, base.edit(level_stages))
+    if not base.network.detailed and np.any(prices.comm):
+        free = base.edit(lambda costs: replace(costs, comm=0.0))
+        yield _Attempt("messages take no time", "hide or shorten messages", free, is_bound=True)
+    if base.replicas and base.replicas.slower:
+        timed = time_replicas(base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas))
+        slowest = timed.slowest if timed else 0
+        healed = replace(base, replicas=base.replicas.without(slowest))
+        text = f"replica {slowest} as the others"
+        yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
+    if count is not None and base.spec and family_of(base.spec) and not _is_laned(base):
+        shape = replace(base.shape, microbatches=2 * count)
+        doubled = replace(base, shape=shape, schedule=None)
+        yield _Attempt(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)
+
+
+def _is_laned(base: Run) -> bool:
+    """Whether a real run shows ops on several streams, which no other run would copy."""
+    return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
+
+
+def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
+    """All schedules that do the same training on the devices of a run, each with its chunks.
+
+    A schedule that takes a limit of activations is tried with a cap that was given, too.
+
+    A schedule that runs forwards only has none, nor has one whose ops run on several streams.
+    """
+    from ppsim.core.ops import BACKWARDS
+    from ppsim.schedules import families, family_of
+
+    schedule = base.schedule
+    assert schedule
+    own = family_of(base.spec) if base.spec else None
+    laned = own.lanes if own else schedule.has_lanes
+    if laned or _is_laned(base) or not np.isin(schedule.kind, BACKWARDS).any():
+        return
+    stages = schedule.n_stages if base.measured is not None else None
+    count = schedule.whole_microbatches
+    sizes = ShapeOptions(devices=schedule.n_devices, stages=stages, microbatches=count)
+    options = {name: value for name, value in asdict(sizes).items() if name in _SIZES}
+    for family in families():
+        if not family.interchangeable:
+            continue
+        for chunks in dict.fromkeys((family.chunks, max(schedule.n_chunks, family.chunks))):
+            if family is own and chunks == schedule.n_chunks:
+                continue
+            spec = family.name if chunks == family.chunks else f"{family.name}:{chunks}"
+            run = base.use(family.name, **options | {"chunks": None})
+            run = replace(run, spec=spec)
+            yield family, _Attempt(f"schedule={spec}", f"use {spec}", run)
+            limit = room.activations(chunks)
+            if limit and "limit" in family.options and run.shape.limit is None:
+                run = replace(run, shape=replace(run.shape, limit=limit))
+                text, advice = f"schedule={spec},limit={limit}", f"use {spec} --limit {limit}"
+                yield family, _Attempt(text, advice, run)
+
+
+_SIZES = ("devices", "stages", "microbatches")
+
+
+def _order_by_cause(
+    explanation: Explanation, base: Run, rivals: Iterator[tuple[Family, _Attempt]]
+) -> list[tuple[int, _Attempt]]:
+    """Each rival with the ops that it costs.
+
+    Those that treat the largest cause come first, the cheapest of them before the others.
+    """
+    schedule = base.schedule
+    assert schedule
+    found = []
+    for family, attempt in rivals:
+        chunks = int(attempt.run.spec.partition(":")[2] or family.chunks)
+        treats = _treats(explanation, family, chunks, base)
+        ops = schedule.n_devices * chunks * schedule.whole_microbatches * (3 if family.split else 2)
+        found.append((not treats, price_of_search(ops, attempt.run), attempt))
+    found.sort(key=lambda each: each[:2])
+    return [(price, attempt) for _, price, attempt in found]
+
+
+def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
+    """Whether a schedule does something against the largest cause of idle time.
+
+    Waits for messages: no more messages than now, or an order that follows what they take. All
+    else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
+    """
+    from ppsim.core.ops import Kind
+
+    assert base.schedule
+    idle = explanation.idle.by_cause
+    if max(idle, key=idle.__getitem__, default="") == "message":
+        return family.uses_costs or chunks <= base.schedule.n_chunks
+    splits = bool((base.schedule.kind == Kind.W).any())
+    return (family.split and not splits) or chunks > base.schedule.n_chunks
+
+
+def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
+    """The attempts that the budget allows, and the others."""
+    spent, kept, left = 0, list[_Attempt](), list[_Attempt]()
+    for price, attempt in priced:
+        fits = spent + price <= BUDGET
+        (kept if fits else left).append(attempt)
+        spent += price if fits else 0
+    return kept, left
+
+
+def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
+    """Simulate a change; None where the schedule refuses the shape or the costs."""
+    from ppsim.analysis.explain import what_if
+    from ppsim.engine.memory.usage import BYTES
+
+    check_time()
+    try:
+        timeline = attempt.run.time()
+        held, _ = _most_held(attempt.run, timeline, in_bytes=room.unit == BYTES)
+    except PpsimError:
+        return None
+    fits = attempt.is_bound or room.takes(held)
+    more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
+    made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline)
+    return replace(made, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
+
+
+def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
+    """The memory of a run, and the most that is allowed.
+
+    Raises:
+        InputError: the cap is in another unit.
+    """
+    from ppsim.analysis.explain import Room
+
+    if cap is None:
+        held, unit = _most_held(base, explanation.base, in_bytes=True)
+        return Room(held, held, unit)
+    asked = read_cap(cap)
+    held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
+    asked.check_unit(unit)
+    return Room(held, asked.single(), unit, stated=True)
+
+
+def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
+    """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or activations.
+
+    Bytes, if wanted, where a profile has them; layers where there is a layout.
+    """
+    from ppsim.engine.memory.usage import ACTIVATIONS, curves
+    from ppsim.engine.simple.columns import peak_share, shape_of
+    from ppsim.engine.simple.metrics import measure
+
+    schedule = timeline.schedule
+    costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
+        model, _ = build_memory(schedule, run.price(schedule), costs)
+        peak = float(curves(timeline, model).peak.max())
+        return peak / activations_per_unit(schedule, model.unit), model.unit
+    return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
+
+
+def _partition_line(base: Run, given: Given) -> str:
+    """Write the command that finds the split of layers, and in words what it needs and the run does not tell."""
+    from ppsim.questions.optimum.partition import PartitionRequest
+
+    assert base.schedule
+    if base.measured:
+        said = asdict(base.shape) | {"schedule": base.spec}
+        options = {each.name: each for each in changeable_options().values()}
+        typed = [each for each in options.values() if said.get(each.name)]
+    else:
+        taken = {each.name for each in list_options(PartitionRequest)} - list_refused("partition")
+        said, typed = {}, [each for each in given.typed if each.name in taken]
+    line = command_line(Given("partition", {**given.values, **said}, typed))
+    if not base.costs.layout:
+        needed = "their number in --num-layers" if base.costs.profile else "the time of each one in --t-layer"
+        return f"{line}, with {needed}"
+    layout = layout_for(base.schedule, base.costs.layout)
+    layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
+    return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
+
+
+def _halved(base: Run, timeline: Timeline) -> str:
+    """What is assumed where a run measured full backwards alone and a schedule splits them."""
+    from ppsim.core.ops import Kind
+
+    if base.measured is None or base.schedule is None:
+        return ""
+    splits, split = ((each.kind == Kind.W).any() for each in (timeline.schedule, base.schedule))
+    return " (I = W = B/2)" if splits and not split else ""

@@ -1,0 +1,134 @@
+"""The live page's model on a cluster: the costs of its stages, and a page of plans."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ppsim.ask.given import Given
+from ppsim.ask.options import Request, option
+from ppsim.ask.write import command_line
+from ppsim.base.deadline import check_time
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.trained import Trained, TrainedOptions
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.workload.hardware.hardware import Machine
+
+MOST_GPUS, MOST_SEQUENCES = 4096, 1 << 16
+PLAN_S = 120.0
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model whose stages the page times, on the cluster of the messages, and whose bytes devices hold."""
+
+    model: str | None = option("--model", help="A model of the library.")
+    tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
+    ep: int | None = option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel ranks, inside dp x tp (1).")
+    dp: int | None = option("--dp", type=click.IntRange(1, 1 << 16), help="Replicas, which share the optimizer (1).")
+    mbs: int | None = option("--mbs", type=click.IntRange(1, 1024), help="Sequences in a microbatch (1).")
+
+    @property
+    def trained(self) -> Trained | None:
+        """The model as ``ppsim memory --model`` takes it; None without one."""
+        sizes = TrainedOptions(tp=self.tp, ep=self.ep, dp=self.dp, mbs=self.mbs)
+        return Trained(self.model, sizes) if self.model else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPageRequest(Request):
+    """What a page may ask of ``ppsim plan``."""
+
+    question: ClassVar[str] = "plan"
+    model: str | None = option("--model")
+    cluster: str | None = option("--cluster")
+    gpus: int | None = option("--gpus", type=click.IntRange(1, MOST_GPUS))
+    gbs: int | None = option("--gbs", type=click.IntRange(1, MOST_SEQUENCES))
+
+
+def library_names() -> tuple[list[str], list[str]]:
+    """The models of the library, and its clusters whose GPUs it knows."""
+    from ppsim.workload.hardware.hardware import machines
+    from ppsim.workload.model.model import library
+
+    return sorted(library()), sorted(machines())
+
+
+def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
+    """Make the function that gives the costs of any schedule of the model, in ms.
+
+    Raises:
+        InputError: no such model; the function, for more stages than the model has layers, or sizes that do not divide.
+    """
+    from ppsim.workload.cost.costs import stage_costs
+    from ppsim.workload.model.model import read_trained
+
+    model = read_trained(trained.spec)
+
+    def price(schedule: Schedule) -> Costs:
+        whole = schedule.whole_microbatches
+        parallel = replace(trained.parallel(schedule), microbatches=whole, slices=schedule.n_slices)
+        return stage_costs(model, machine, parallel).costs
+
+    return price
+
+
+class Planner:
+    """Makes pages of plans in processes of ``ppsim plan``, which end with it."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def page(self, request: PlanPageRequest) -> bytes:
+        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing fits)."""
+        if missing := [name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None]:
+            raise InputError(f"a plan needs {', '.join(missing)}", "choose a model and a cluster")
+        line = command_line(Given.of(request))
+        with TemporaryDirectory(prefix="ppsim-plan-") as folder:
+            target = Path(folder) / "plan.html"
+            # Where this process found ppsim, and not in the folder that one stands in.
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            words = [sys.executable, "-P", "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
+            with (
+                open(Path(folder) / "said", "w+b") as said,
+                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment) as process,
+            ):
+                self._running.add(process)
+                try:
+                    _await(process, line)
+                finally:
+                    process.terminate()
+                    self._running.discard(process)
+            if process.returncode or not target.exists():
+                text = (Path(folder) / "said").read_text(errors="replace").strip()[:2000]
+                message, _, hint = text.removeprefix("Error: ").partition("\n  try: ")
+                raise PpsimError(message, hint)
+            return target.read_bytes()
+
+    def close(self) -> None:
+        """End what is running."""
+        for process in tuple(self._running):
+            process.terminate()
+
+
+def _await(process: subprocess.Popen[bytes], line: str) -> None:
+    until = time.monotonic() + PLAN_S
+    while process.poll() is None:
+        check_time()
+        if time.monotonic() > until:
+            raise InputError(f"no plan within {PLAN_S:.0f} s", line)
+        time.sleep(POLL_S)

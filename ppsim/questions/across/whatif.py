@@ -1,0 +1,444 @@
+"""Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then made and timed anew.
+
+``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes ``KEY.INDEX=VALUE`` too (a stage,
+device or layer), and any number a factor, ``x0.9``. Costs that are no numbers of options (a profile's, a layout's, a
+real run's) are edited where they are made, so that a schedule whose queues follow costs follows these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ppsim.ask.given import LAYER_TIMES, Given
+from ppsim.ask.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.options import Option, flatten, list_options
+from ppsim.ask.rules import check_given
+from ppsim.ask.types import Numbers
+from ppsim.base.source import STANDARD_INPUT
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import (
+    BESIDE,
+    NUMBERS,
+    build_costs,
+    build_schedule,
+    check_used,
+    kinds_of,
+    layer_times,
+    layout_for,
+    refuse_unused,
+    times_used,
+)
+from ppsim.prices.build import TIMES as GIVEN
+from ppsim.prices.timing import time_ops
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.prices.replicas import Replicas
+    from ppsim.schedules import Family
+
+KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
+TIMES = (*KINDS, "tfb")
+NO_OPTION = "the costs of the run are in its files"
+PART = re.compile(r",(?=\s*[a-z][a-z0-9-]*\s*(?:[. ]\s*[0-9]+(?:[->][0-9]+)?\s*)?=)")  # a comma before the next KEY=
+KEY = re.compile(r"([a-z][a-z0-9-]*)\s*(?:[. ]\s*(?:([0-9]{1,9})|([0-9]{1,9}[->][0-9]{1,9})))?")
+Edit = Callable[["Costs"], "Costs"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as options describe it."""
+
+    # the schedule's spelling; of a real run the name of its family, empty where it follows none
+    spec: str
+    shape: ShapeOptions  # the shape options
+    costs: CostOptions  # the cost options
+    network: NetworkOptions  # the options of messages
+    # what these spell; None where a change of the shape has not been made yet
+    schedule: Schedule | None = None
+    # the costs that a real run shows; None where the options give them
+    measured: Costs | None = None
+    edits: tuple[Edit, ...] = ()  # changes of costs that no option states
+    replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
+    keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
+    left_out: tuple[str, ...] = ()  # options that another schedule does not take
+
+    @property
+    def by_options(self) -> bool:
+        """Whether options state the times of ops."""
+        return not (self.measured or self.costs.profile or self.costs.segments or self.costs.layout)
+
+    def price(self, schedule: Schedule) -> Costs:
+        """Make the costs of a schedule."""
+        made = build_costs(schedule, self.costs, self.network, self.measured)
+        return reduce(lambda costs, edit: edit(costs), self.edits, made)
+
+    @property
+    def queues_follow_costs(self) -> bool:
+        """Whether ops are ordered by their costs, those of the family or those added to it."""
+        from ppsim.schedules import family_of
+
+        if self.costs.offload is not None or self.costs.encoder:
+            return True
+        family = family_of(self.spec) if self.spec else None
+        return family is not None and family.uses_costs
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        once = self.spec == STANDARD_INPUT
+        return self.measured is not None or self.keeps_queues or once
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether queues keep an order that their costs would change."""
+        return self._keeps_all and self.schedule is not None and self.queues_follow_costs
+
+    def build(self) -> Schedule:
+        """Make the schedule as ``run`` does; a real run keeps its queues unless its shape changes.
+
+        Raises:
+            InputError: the schedule refuses the shape.
+        """
+        if not self.spec and not self.schedule:
+            what = "the run follows no schedule of ours, so its shape cannot be changed"
+            raise InputError(what, "schedule=NAME")
+        if self.schedule and (self._keeps_all or not self.queues_follow_costs):
+            return self.schedule
+        options = self.shape, self.costs, self.network
+        return build_schedule(self.spec, *options, price=self.price, quiet=True)
+
+    def time(self) -> Timeline:
+        """Time the run, of several replicas the slowest."""
+        schedule = self.build()
+        prices = self.price(schedule)
+        each = self.replicas.distinct_costs(schedule, prices, self.costs) if self.replicas else [prices]
+        timed = (time_ops(schedule, one, self.network, self.costs.links)[0] for one in each)
+        return max(timed, key=lambda timeline: timeline.makespan)
+
+    def use(self, spec: str, **shape: Any) -> Run:
+        """The run of another schedule, without the options that only other schedules take.
+
+        ``shape`` are options of the shape that differ.
+        """
+        from ppsim.schedules import family_of
+
+        family = family_of(spec)
+        takes = family.options if family else ()
+        given = asdict(replace(self.shape, **shape))
+        left = [name for name in OWN if given[name] is not None and name not in takes]
+        made = replace(self.shape, **shape | dict.fromkeys(left))
+        names = tuple(map(_spelling, left))
+        run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
+        chunks = family.chunks if family else 1
+        if made.chunks in (None, chunks) or _takes(family, made):
+            return run
+        bare = replace(made, chunks=None)
+        if not _takes(family, bare):
+            return run
+        return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
+
+    def edit(self, edit: Edit) -> Run:
+        """The run with one more change of its costs."""
+        return replace(self, edits=(*self.edits, edit))
+
+
+def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
+    """Time the run with a change made; the change in words says what it leaves as it was.
+
+    Raises:
+        InputError: an unknown key, a value that does not fit it, or a change without effect.
+    """
+    parts = [part.strip() for part in PART.split(change)]
+    keys = changeable_options()
+    parts.sort(key=lambda part: _rank_of(keys.get(part.partition("=")[0].strip())))
+    run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
+    _check_together(run, parts, given, keys)
+    changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
+    run, timeline = _time_used(run, base, changed)
+    for part in parts:
+        if not _of_shape(keys.get(part.partition("=")[0].strip())):
+            others = [other for other in parts if other != part]
+            without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
+            _check_read(part, run, without, timeline)
+    left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
+    return change + left + " (queues keep their order)" * run.is_kept, timeline
+
+
+def _key_of(part: str) -> str:
+    """The option that a change names, without a stage, device or link."""
+    return re.split("[.= ]", part.strip())[0]
+
+
+def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
+    """Time a run, of another schedule without the times that it does not use and nobody changed.
+
+    Raises:
+        InputError: a time has no effect.
+    """
+    timeline = run.time()
+    schedule = timeline.schedule
+    if run.measured is not None:
+        return run, timeline
+    if run.spec != base.spec:
+        used = times_used(schedule, run.costs) | {*changed}
+        given = [name for name in GIVEN if getattr(run.costs, name) not in (None, ())]
+        if left := [name for name in given if name not in used]:
+            none: dict[str, Any] = {name: () if name == "slice_scale" else None for name in left}
+            names = (*run.left_out, *map(_spelling, left))
+            run = replace(run, costs=replace(run.costs, **none), schedule=None, left_out=names)
+            timeline = run.time()
+    check_used([timeline.schedule], run.costs)
+    return run, timeline
+
+
+def _spelling(name: str) -> str:
+    """The option that sets a number of the shape."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _takes(family: Family | None, shape: ShapeOptions) -> bool:
+    """Whether a family takes a shape."""
+    from ppsim.schedules import shape_for
+
+    try:
+        return family is not None and bool(shape_for(family, **asdict(shape)))
+    except PpsimError:
+        return False
+
+
+def changeable_options() -> dict[str, Option]:
+    """The options that a change may set, by every long spelling without its dashes."""
+    groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
+    options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
+    return {name.removeprefix("--"): each for each in options for name in each.spellings if name[:2] == "--"}
+
+
+def _rank_of(option: Option | None) -> int:
+    """The place of a change among others: the schedule, the shape, the rest."""
+    return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
+
+
+def _of_shape(option: Option | None) -> bool:
+    return option is not None and option.name in {"schedule", *(field.name for field in fields(ShapeOptions))}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One ``KEY=VALUE`` of a change, and the run it is made to."""
+
+    part: str
+    run: Run
+    keys: Mapping[str, Option]
+
+    def made(self) -> Run:
+        """The run with the change."""
+        key, equals, value = (each.strip() for each in self.part.partition("="))
+        match = KEY.fullmatch(key)
+        if match and match[1] == "layers" and match[3]:
+            return self._move_layers(match[3], value)
+        option = self.keys.get(match[1]) if match else None
+        if not (equals and match and option) or (match[3] and option.name != "links"):
+            known = ", ".join(self.keys)
+            raise InputError(
+                f"--what-if cannot change '{self.part[:60]}'",
+                f"KEY=VALUE with one of {known}, tf.STAGE, link.A-B, layers.A>B",
+            )
+        name, run = option.name, self.run
+        if name == "schedule":
+            return run.use(value)
+        if match[3]:
+            return self._change_link(match[3], value)
+        if name in TIMES and not run.by_options:
+            return run.edit(self._time_edit(name, match[2], value))
+        if name == "comm":
+            self._refuse_cluster()
+            if run.measured or run.costs.profile:
+                self._read(value)
+                return run.edit(lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm))))
+        if run.measured and name in ("per", "profile", "segments", "layout", "recompute", *LAYER_TIMES):
+            raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
+        counted = match[2] or re.match(r"x[0-9.]", value)
+        found = self._number(option, match[2], value) if counted else self._typed(option, value)
+        numbers: dict[str, Any] = {name: found}
+        if hasattr(run.shape, name):
+            return replace(run, shape=replace(run.shape, **numbers), schedule=None)
+        if hasattr(run.network, name):
+            return replace(run, network=replace(run.network, **numbers))
+        schedule = None if name in ("recompute", "layout", "offload", "encoder") else run.schedule
+        return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
+
+    def _typed(self, option: Option, value: str) -> Any:
+        """Read a value as the option does, added to those before where it is repeatable."""
+        try:
+            found = click.types.convert_type(option.type).convert(value, None, None)
+        except click.BadParameter as error:
+            raise InputError(f"--what-if {self.part}: {error.message}", f"as --{self.part.partition('=')[0]}") from None
+        return (*getattr(self.run.costs, option.name), found) if option.many else found
+
+    def _number(self, option: Option, place: str | None, value: str) -> Any:
+        """Set or scale a number, or one of a list of them, as the option would state it."""
+        now = self._now(option.name)
+        if now is None or (place and not isinstance(option.type, Numbers)):
+            raise InputError(f"--what-if {self.part}: {option.spelling} is no number to change so", "KEY=VALUE")
+        if not place:
+            return (now * self._read(value)).tolist() if now.ndim else float(now * self._read(value))
+        changed = np.atleast_1d(now).copy()
+        self._check_place(int(place), len(changed), {"speed": "device", "t_layer": "layer"}.get(option.name))
+        changed[int(place)] = self._read(value, changed[int(place)])
+        return changed.tolist()
+
+    def _now(self, name: str) -> Any:
+        """The number or numbers that an option states, or has by default; None where it states none."""
+        from ppsim.core.costs import costs_for
+
+        costs, schedule = self.run.costs, self.run.schedule or self.run.build()
+        if name in TIMES:
+            given = {key: value for key in NUMBERS if (value := getattr(costs, key)) is not None}
+            made = costs_for(schedule, **given | {"per": "stage"})
+            pair = made.time[0] + made.time[1] if made.pair is None else made.pair
+            return pair if name == "tfb" else made.time[KINDS.index(name)]
+        if name in BESIDE:
+            given, of_stage = getattr(costs, name), kinds_of(name)[0].info.has_stage
+            if given is None or name == "t_collective":
+                return given if given is None else np.asarray(given, np.float64)
+            return np.array(np.broadcast_to(given, schedule.n_stages if of_stage else schedule.n_devices), np.float64)
+        if name == "speed":
+            return np.array(np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices))
+        if name == "t_layer" and costs.layout:
+            return layer_times(costs).of_layers(layout_for(schedule, costs.layout).n_layers)
+        if name in LAYER_TIMES:
+            times = layer_times(costs)
+            return np.asarray(times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_")))
+        return np.asarray(costs.comm or 0.0) if name == "comm" else None
+
+    def _time_edit(self, name: str, place: str | None, value: str) -> Edit:
+        """Set or scale the time of one kind of op, on one stage or on all."""
+        from ppsim.analysis.changes import change_time
+
+        self._read(value)
+
+        def edit(costs: Costs) -> Costs:
+            stages = costs.time.shape[1]
+            if place:
+                self._check_place(int(place), stages)
+            here = [int(place)] if place else list(range(stages))
+            if name == "tfb":
+                pair = (costs.time[0] + costs.time[1] if costs.pair is None else costs.pair).copy()
+                pair[here] = self._read(value, pair[here])
+                return replace(costs, pair=pair)
+            kind = KINDS.index(name)
+            return change_time(costs, kind, here, self._read(value, costs.time[kind, here]))
+
+        return edit
+
+    def _change_link(self, link: str, value: str) -> Run:
+        """Set a link as ``--link`` does, or scale its latency, in both directions or in one."""
+        from ppsim.engine.detailed.links import parse_link
+
+        if not value.startswith("x"):
+            return replace(self.run, costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")))
+        self._refuse_cluster()
+        number = self._read(value)
+
+        def edit(costs: Costs) -> Costs:
+            devices = (self.run.schedule or self.run.build()).n_devices
+            links = np.array(np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices)))
+            for way in parse_link(f"{link}=0", devices).ways:
+                links[way] *= number
+            return replace(costs, comm=links)
+
+        return self.run.edit(edit)
+
+    def _move_layers(self, stages: str, value: str) -> Run:
+        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` with a profile."""
+        from ppsim.analysis.changes import move_work
+
+        source, target = map(int, re.split("[->]", stages))
+        count, slash, layers = value.partition("/")
+        held = self._read(layers) if slash else self._profile_layers()
+        share = float(self._read(count) / held) if held else 2.0
+        if share > 1 or source == target:
+            raise InputError(
+                f"--what-if {self.part}: how much of stage {source} moves is not clear",
+                f"layers.{source}>{target}=1/8: one of the eight layers of stage {source}",
+            )
+
+        def edit(costs: Costs) -> Costs:
+            for stage in (source, target):
+                self._check_place(stage, costs.time.shape[1])
+            return move_work(costs, source, target, share)
+
+        return self.run.edit(edit)
+
+    def _profile_layers(self) -> float:
+        """Layers of a stage as the profile has them, 0 where there is none."""
+        if not self.run.costs.profile:
+            return 0.0
+        from ppsim.inputs.profile.profile import read
+
+        model, schedule = read(self.run.costs.profile).model, self.run.schedule or self.run.build()
+        return model.layers * schedule.n_devices / schedule.n_stages if model else 0.0
+
+    def _refuse_cluster(self) -> None:
+        if self.run.network.cluster:
+            raise InputError(f"--what-if {self.part}: the cluster file gives every link", "change the file, or --link")
+
+    def _check_place(self, place: int, count: int, what: str | None = None) -> None:
+        if place >= count:
+            what = what or "stage"
+            raise InputError(f"--what-if {self.part}: there is no {what} {place}", f"a {what} from 0 to {count - 1}")
+
+    def _read(self, value: str, now: Any = 1.0) -> Any:
+        """The number in a value, or where it is a factor what it makes of the number ``now``."""
+        try:
+            number = float(value.removeprefix("x"))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= 1e100:
+            raise InputError(f"--what-if {self.part}: '{value}' is not a time", "a number, zero or more")
+        return now * number if value.startswith("x") else now * 0.0 + number
+
+
+def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str, Option]) -> None:
+    """Hold the changed options to the table of what needs what, as if they were given."""
+    values = {name: value for group in (run.shape, run.costs, run.network) for name, value in flatten(group).items()}
+    changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
+    typed = [each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))]
+    check_given(Given(given.command, {**given.values, **values}, [*given.typed, *typed]))
+
+
+def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
+    """Refuse a change of costs that no op of the run reads (InputError: the time of no op or message changes)."""
+    from ppsim.engine.detailed.links import parse_link
+
+    schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
+    refuse_unused(times_used(schedule, run.costs) | {*GIVEN} - {key}, [schedule.name], run.costs)
+    costs, before = run.price(schedule), without.price(schedule)
+    same = all(np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True))
+    if key == "link" and run.network.cluster:  # which changes no costs
+        same, link = False, np.zeros((schedule.n_devices,) * 2)
+        for way in parse_link(part.partition(".")[2], schedule.n_devices).ways:
+            link[way] = 1.0
+        costs, before = replace(costs, comm=link), replace(costs, comm=0.0)
+    if (
+        not same
+        and np.array_equal(costs.durations(schedule), before.durations(schedule))
+        and np.array_equal(costs.latencies(schedule), before.latencies(schedule))
+    ):
+        raise InputError(f"--what-if {part}: no op or message of {schedule.name} takes that time", "leave it out")
+
+
+def _stated(costs: Costs) -> list[Any]:
+    """All numbers of costs, defaults in place of None."""
+    pair = costs.time[0] + costs.time[1] if costs.pair is None else costs.pair
+    scale, speed = (1.0 if factors is None else factors for factors in (costs.scale, costs.speed))
+    return [costs.time, costs.comm, pair, scale, speed]

@@ -1,0 +1,3 @@
+"""Questions about the best order and the best split."""
+
+__all__ = []

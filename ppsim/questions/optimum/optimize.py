@@ -1,0 +1,357 @@
+"""Find the best schedule for given costs and memory, with proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Chart, Line
+from ppsim.ask.given import Given
+from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions
+from ppsim.ask.options import Request, common, flag, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.tasks import TaskOptions, open_results, say_kept
+from ppsim.ask.types import Amount
+from ppsim.ask.words import shape_line, summary
+from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
+from ppsim.base.deadline import TimeOver, end_by
+from ppsim.base.notes import progress
+from ppsim.base.numbers import format_number
+from ppsim.base.results import Results
+from ppsim.base.workers import Workers, open_workers
+from ppsim.errors import PpsimError
+from ppsim.prices.build import add_memory
+from ppsim.questions.optimum.optimize_text import front_line, front_lines, outcome_line, proof_lines, sentences
+from ppsim.questions.optimum.problems import (
+    SearchOptions,
+    check_feasible,
+    check_time_for,
+    check_times,
+    find_known,
+    make_problems,
+    shares_of,
+)
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.search.orders.optimize import Known, Outcome
+    from ppsim.search.problem import Problem, Solution
+    from ppsim.show.files.document import Document
+
+ALONE = "search"  # the key of a search that is no part of a front
+# The share of the time that the list has; seconds more for its first schedule: a slow machine has an answer as well.
+LISTED, FIRST_S = 0.6, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeRequest(Request):
+    """Find the best schedule for given costs and memory, and how far from the best possible it can be.
+
+    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
+    (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
+    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best; with --results
+    the same command goes on from it.
+
+    \b
+      ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
+      ppsim optimize --devices 4 --mb 8 --placement auto --tf 10 --ti 11 --tw 8 --comm 1 --front
+      ppsim optimize --devices 8 --mb 32 --front --time-limit 3600 --results front.csv
+    """
+
+    question: ClassVar[str] = "optimize"
+    search: SearchOptions = group(SearchOptions, "Problem")
+    front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
+    time_limit: float = common(
+        "--time-limit",
+        type=Amount(min=0, min_open=True),
+        default=30.0,
+        help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
+        "compiles, for up to 20 s, and may end as much later.",
+    )
+    seed: int = option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Seed of the random numbers. The same seed and number of cores give the same best where not the time "
+        "ends it.",
+    )
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    costs: CostOptions = group(CostOptions, "Costs")
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+
+    def check(self) -> None:
+        """Refuse files that cannot show a front before anything is searched."""
+        from ppsim.show.files.tradeoff import check_suffix
+
+        for _, suffix in find_targets(self.output) if self.front else ():
+            check_suffix(suffix)
+
+
+def optimize(**options: Any) -> Optimized:
+    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes them, by name.
+
+    Returns:
+        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where ``front`` is set.
+
+    Raises:
+        InputError: an option, a size or costs that are refused.
+        PpsimError: no schedule fits the cap, or none was timed before the time ended.
+    """
+    return answer(ask(OptimizeRequest, options))
+
+
+def answer(request: OptimizeRequest) -> Optimized:
+    """Search for what is asked."""
+    from ppsim.search.orders.kept import describe_problem, is_sound
+    from ppsim.search.orders.optimize import find_front
+
+    begin, costs, tasks = time.monotonic(), request.costs, request.tasks
+    listed = begin + LISTED * request.time_limit
+    with end_by(begin + request.time_limit):
+        problems = make_problems(request.search, costs)
+        check_feasible(problems, request.search)
+        check_time_for(problems, request.time_limit)
+        inputs = inputs_of(Given.of(request), problems[0].costs)
+        kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
+        with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
+            known: list[list[Known]] = []
+            for problem in problems:
+                known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
+            check_times(problems, known, costs)
+            limit = begin + request.time_limit - time.monotonic()  # what generating the list took counts too
+            # What the file has needs none.
+            workers = cache(lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None)
+            run = partial(_search, request, results, workers)
+            rows: list[tuple[float, Outcome]]
+            try:
+                if request.front:
+                    rows = find_front(problems, known, shares_of(problems), run, limit)
+                else:
+                    cap = request.search.cap or float("inf")
+                    most = max(cap) if isinstance(cap, Sequence) else cap
+                    rows = [(most, run(ALONE, problems, known, (), limit))]
+            except TimeOver as error:
+                raise PpsimError(
+                    "no schedule was timed before --time-limit ended", "a longer one, or a smaller size"
+                ) from error
+            if any(found.interrupted for _, found in rows):
+                say_kept(results)
+    kind = Front if request.front else Optimized
+    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs)
+
+
+def _search(
+    request: OptimizeRequest,
+    results: Results,
+    workers: Callable[[], Workers | None],
+    key: str,
+    problems: Sequence[Problem],
+    known: Sequence[Sequence[Known]],
+    seeds: Sequence[Schedule],
+    time_limit: float,
+) -> Outcome:
+    """Take a search's outcome from the results, or search the placements that are feasible and keep it.
+
+    Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
+    that the front is the same as without Ctrl-C.
+    """
+    from ppsim.search.orders.kept import outcome_of, row_of
+    from ppsim.search.orders.optimize import optimize as search
+
+    kept = outcome_of(results.rows[key], problems, known) if key in results.rows else None
+    if kept and not kept.interrupted:
+        return kept
+    ready = workers()
+    begin = time.monotonic()
+    with progress(not request.face.as_json and not request.face.quiet) as bar:
+        bar(None, "looking for better orders")
+
+        def report(best: Solution, bound: float) -> None:
+            value = best.score(problems[0].objective)[0]
+            share = min(1.0, (time.monotonic() - begin) / max(time_limit, 1e-3))
+            bar(share, f"best {format_number(value)}, bound {format_number(bound)}")
+
+        pairs = [(p, k) for p, k in zip(problems, known, strict=True) if p.is_feasible]
+        found = search(
+            [p for p, _ in pairs],
+            [k for _, k in pairs],
+            seeds=[*seeds, kept.solution.schedule] if kept else seeds,
+            seed=request.seed,
+            time_limit=time_limit,
+            report=report,
+            workers=ready,
+        )
+    if results.path and (key == ALONE or not found.interrupted):  # a large schedule takes long to write down
+        results.add(key, row_of(found))
+    return found
+
+
+@dataclass(frozen=True)
+class Optimized(Answer[OptimizeRequest]):
+    """The best schedule found, and what is proved of it.
+
+    Attributes:
+        rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps rising.
+        known: the schedules of the list, of all placements.
+        inputs: how to make the answer again.
+    """
+
+    rows: tuple[tuple[float, Outcome], ...]
+    known: tuple[Known, ...]
+    inputs: Mapping[str, Any]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The best schedule's, of a front that of the largest cap."""
+        return self.rows[-1][1]
+
+    @property
+    def makespan(self) -> float:
+        """The end of the last op."""
+        return self.outcome.solution.makespan
+
+    @property
+    def span(self) -> float:
+        """The longest time from a device's first start to its last end."""
+        return self.outcome.solution.span
+
+    @property
+    def bound(self) -> float:
+        """What no schedule beats, of the objective."""
+        return self.outcome.bound
+
+    @property
+    def status(self) -> str:
+        """``optimal`` where the bound is attained, else ``feasible``."""
+        return self.outcome.status
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule."""
+        return self.outcome.solution.schedule
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The best schedule with its times."""
+        from ppsim.engine.simple.longest_path import simulate
+
+        return self.outcome.solution.timeline or simulate(self.schedule, self.outcome.problem.costs)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row of numbers for each cap."""
+        return [
+            {"cap": cap, **{name: value for name, value in _numbers(found).items() if name not in ("cap", "known")}}
+            for cap, found in self.rows
+        ]
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.optimize/1``."""
+        return {"schema": "ppsim.optimize/1", "inputs": self.inputs, **_numbers(self.outcome)}
+
+    def line(self) -> Iterator[Block]:
+        """The numbers on one line."""
+        yield outcome_line(self.outcome)
+
+    def blocks(self) -> Iterator[Block]:
+        """The chart and the numbers, how far they are proved, and which schedule of the list is beaten."""
+        from ppsim.engine.simple.metrics import measure
+
+        metrics = measure(self.timeline)
+        yield f"optimized  {shape_line(self.timeline.schedule)}, {self.outcome.problem.placement.name}"
+        if self.request.gantt:
+            yield Chart(self.timeline, metrics)
+        yield ""
+        for text in summary(self.timeline, metrics).splitlines():
+            yield Line(text, 34)
+        yield from proof_lines(self.outcome)
+        yield ""
+        yield from map(Line, sentences(self.outcome))
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the schedule, with what devices hold where its format has room for that."""
+        return document_writers([self.timeline], ["optimized"], self.inputs, output, complete=self._complete)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        from ppsim.show.files.document import abilities_of
+
+        if document.style == "paper" or not abilities_of(suffix).memory:
+            return document
+        prices = [self.outcome.problem.costs] * len(document.timelines)
+        return add_memory(document, prices, self.request.costs, asked=False)
+
+
+class Front(Optimized):
+    """The best schedule under each cap: time against memory."""
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.optimize-front/1``."""
+        return {"schema": "ppsim.optimize-front/1", "inputs": self.inputs, "front": self.table}
+
+    def line(self) -> Iterator[Block]:
+        """The caps with their times on one line."""
+        yield front_line(self.rows)
+
+    def blocks(self) -> Iterator[Block]:
+        """A row for each cap."""
+        yield from front_lines(self.rows)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the best of each cap, and the schedules of the list."""
+        from ppsim.analysis.tradeoff import Point
+
+        problem = self.outcome.problem
+        # Each placement's stages are other shares of the model, layers are the same.
+        share = (lambda chunks: chunks) if problem.layers is None else (lambda chunks: 1)
+        points = [
+            Point(f"cap {cap:g}", f.value, f.solution.most_held / share(f.problem.placement.n_chunks))
+            for cap, f in self.rows
+        ]
+        for each in (entry.solution for entry in self.known):
+            value = each.score(problem.objective)[0]
+            points.append(Point(each.origin, value, each.most_held / share(each.schedule.n_chunks)))
+        whose = "a device's 1/P share" if problem.layers is None else "one layer"
+        axis, memory = f"{problem.objective} ({problem.costs.unit})", f"peak activations (of {whose})"
+        return tradeoff_writers(points, axis, self.inputs, output, memory=memory)
+
+
+def _numbers(found: Outcome) -> dict[str, Any]:
+    """The numbers of an outcome."""
+    problem, solution = found.problem, found.solution
+    best = found.best_known
+    return {
+        "schedule": solution.schedule.name,
+        "placement": problem.placement.name,
+        "devices": problem.n_devices,
+        "stages": problem.n_stages,
+        "chunks": problem.placement.n_chunks,
+        "microbatches": problem.microbatches,
+        "unit": problem.costs.unit,
+        "objective": problem.objective,
+        "makespan": solution.makespan,
+        "span": solution.span,
+        "bound": found.bound,
+        "gap": found.gap,
+        "status": found.status,
+        "peak_activations": solution.peak_activations,
+        "activations_of": problem.holder,
+        "cap": None if problem.cap is None else problem.caps,
+        "after_i": problem.after_i,
+        "origin": solution.origin,
+        "interrupted": found.interrupted,
+        "best_known": best.origin if best else None,
+        "known": [
+            {"name": s.origin, "makespan": s.makespan, "span": s.span, "peak": s.most_held, "fits": k.fits}
+            for k, s in ((k, k.solution) for k in found.known)
+        ],
+    }

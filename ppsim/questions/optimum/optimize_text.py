@@ -1,0 +1,131 @@
+"""What optimize says: the best schedule found, how far it is proved, and time against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.base.numbers import format_number, format_share
+from ppsim.prices.cap import OF_A_SHARE
+from ppsim.version import INSTALL_OPTIMIZE
+
+if TYPE_CHECKING:
+    from ppsim.search.orders.optimize import Outcome
+    from ppsim.search.problem import Problem
+
+Rows = Sequence[tuple[float, "Outcome"]]
+
+
+def outcome_line(found: Outcome) -> Line:
+    """The numbers of the best schedule on one line."""
+    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
+    return Line(
+        f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
+        f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
+        f"{found.status}  peak {_held(found)}"
+    )
+
+
+def proof_lines(found: Outcome) -> Iterator[Line]:
+    """The span, its bound, and what devices hold."""
+    problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
+    optimal = found.status == "optimal"
+    proof = ": optimal, proved" if optimal else f"; this one is {format_share(found.gap)} from it at most"
+    shorter = f"no schedule has a shorter {problem.objective}"
+    rows = [
+        ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
+        ("bound", f"{format_number(found.bound)} {unit}", f"{shorter}{proof}"),
+        ("held", format_number(solution.most_held), _held_note(found)),
+    ]
+    for name, value, note in rows:
+        yield Line(f"{name:<18} {value:>12}   {note}", 34)
+
+
+def _per_unit(problem: Problem) -> int:
+    """Return how many activations of the problem one unit of ``--cap`` stands for."""
+    return 1 if problem.layers else problem.placement.n_chunks
+
+
+def _held(found: Outcome) -> str:
+    """The most that a device holds, and where stages are smaller than a 1/P share the same in shares."""
+    most, per_unit = found.solution.most_held, _per_unit(found.problem)
+    return format_number(most) + (f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else "")
+
+
+def _held_note(found: Outcome) -> str:
+    """The activations of each device, and the cap in both units where they differ."""
+    held, problem, per_unit = found.solution.peak_activations, found.problem, _per_unit(found.problem)
+    many = len(held) > 16
+    each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
+    caps = dict.fromkeys(map(float, problem.caps))
+    cap = "no cap"
+    if problem.cap is not None:
+        cap = f"cap {format_number(next(iter(caps)))}" if len(caps) == 1 else "each within its cap"
+        if per_unit > 1 and len(caps) == 1:
+            cap += f", which is {format_number(next(iter(caps)) / per_unit)} {OF_A_SHARE}"
+    share = "" if problem.after_i == 1 else f", {problem.after_i:g} of one between I and W"
+    return f"activations of one {problem.holder} at most ({each}), {cap}{share}"
+
+
+def sentences(found: Outcome) -> list[str]:
+    """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
+    best, objective, lines = found.best_known, found.problem.objective, list[str]()
+    if best is None:
+        lines.append("no schedule of the list with this placement fits")
+    else:
+        value = best.score(objective)[0]
+        told = f"{best.origin}, the best of the list that fits, has a {objective} of {format_number(value)}"
+        better = 1 - found.value / value if value else 0.0
+        lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
+    lines.append(f"found by: {found.solution.origin}")
+    if found.problem.costs.pair is not None:
+        lines.extend(_pairs(found))
+    if found.interrupted:
+        lines.append("interrupted: the best so far is kept")
+    elif found.status != "optimal" and not found.solver:
+        lines.append(f"a proof needs OR-tools: {INSTALL_OPTIMIZE}")
+    return lines
+
+
+def _pairs(found: Outcome) -> list[str]:
+    """Say what the time of pairs was used for: the schedules of the list that have them."""
+    objective = found.problem.objective
+    paired = [
+        f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"
+        for k, s in ((k, k.solution) for k in found.known)
+        if len(s.schedule.second_of_pairs)
+    ]
+    return [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"] if paired else []
+
+
+def front_line(rows: Rows) -> Line:
+    """The best time under each cap on one line."""
+    problem = rows[0][1].problem
+    each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
+    proved = sum(found.status == "optimal" for _, found in rows)
+    front = f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in {problem.costs.unit}"
+    return Line(f"{front}: {each}  ({proved} of {len(rows)} optimal)")
+
+
+def front_lines(rows: Rows) -> Iterator[Block]:
+    """The best schedule under each cap, a row each."""
+    unit = rows[0][1].problem.costs.unit
+    table = [
+        {
+            "cap": f"{cap:g}",
+            "placement": found.problem.placement.name,
+            f"span\n{unit}": format_number(found.solution.span),
+            f"makespan\n{unit}": format_number(found.solution.makespan),
+            f"bound\n{unit}": format_number(found.bound),
+            "gap": format_share(found.gap),
+            "status": found.status,
+            "held": format_number(found.solution.most_held / _per_unit(found.problem)),
+            "found by": found.solution.origin,
+        }
+        for cap, found in rows
+    ]
+    cells = [list(row.values()) for row in table]
+    yield Table(list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by"))
+    whose = "of one layer" if rows[0][1].problem.layers else OF_A_SHARE
+    yield Line(f"cap and held count activations {whose}; the bound is of the objective, and no schedule beats it")

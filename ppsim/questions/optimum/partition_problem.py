@@ -1,0 +1,224 @@
+"""What ``ppsim partition`` splits: the costs and the memory of a layout, and the problem made of both."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.base.deadline import interrupt_at
+from ppsim.base.signals import first_signal
+from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
+from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
+from ppsim.prices.trained import Trained
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.curve import Curve
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.search.splits.partition import Partition
+    from ppsim.search.splits.split_search import Report, Split
+    from ppsim.search.splits.splits import Sizes, SplitProblem
+    from ppsim.workload.layout.layout import Layout
+
+MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0  # ops of all splits that a hint is searched among, and its seconds
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices."""
+
+    spec: str
+    shape: ShapeOptions
+    costs: CostOptions
+    layers: int
+    mtp: int
+    least: int
+    model: Trained | None
+    cap: str | None
+    plans: dict[str, Schedule] = field(default_factory=dict)  # those that were planned for layouts
+
+    def make_layout(self, schedule: Schedule, layers: list[int]) -> Layout:
+        """Make the layout of a split."""
+        from ppsim.workload.layout.layout import build_layout
+
+        devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
+        return build_layout(layers, devices, self.mtp)
+
+    def even_layout(self, schedule: Schedule) -> Layout:
+        """Split layers as evenly as their number allows, more on earlier stages."""
+        each, more = divmod(self.layers, schedule.n_stages)
+        return self.make_layout(schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
+
+    def plan(self, layout: Layout) -> Schedule:
+        """Build the schedule of a family that plans with the costs, for a layout's."""
+        text = str(layout)
+        if text not in self.plans:
+            self.plans[text] = build_schedule(self.spec, self.shape, replace(self.costs, layout=text))
+        return self.plans[text]
+
+    def price(self, schedule: Schedule, layout: Layout) -> Costs:
+        """Make the costs of a layout, with the time that the model's recomputation takes."""
+        check_used([schedule], self.costs)
+        prices = build_costs(schedule, replace(self.costs, layout=str(layout)))
+        return self.model.add_recompute(prices) if self.model else prices
+
+    def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
+        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
+        from ppsim.engine.memory.usage import curves
+        from ppsim.engine.simple.longest_path import simulate
+
+        timeline = timeline or simulate(schedule, self.price(schedule, layout))
+        return curves(timeline, self._memory(schedule, layout))
+
+    def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
+        from ppsim.engine.memory.usage import layer_model
+
+        if not self.model and (not self.costs.profile or self.cap is None):
+            return layer_model(schedule, layout.content)
+        costs = replace(self.costs, layout=str(layout))
+        return build_memory(schedule, build_costs(schedule, costs), costs, self.model)[0]
+
+    def make_problem(self, schedule: Schedule) -> SplitProblem:
+        """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
+        from ppsim.core.ops import Kind
+        from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
+        from ppsim.search.splits.splits import SplitProblem
+
+        costs, weights = self.costs, np.ones(self.layers)
+        none = one = self
+        if not costs.profile:
+            times = layer_times(costs)
+            weights = times.of_layers(self.layers).copy()
+            t_mtp = times.of_mtp if self.mtp else None
+            none = replace(self, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
+            one = replace(self, costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
+        base = none.price(schedule, self.make_layout(schedule, [0] * schedule.n_stages))
+        more = one.price(schedule, self.make_layout(schedule, [1] * schedule.n_stages))
+        pair = None if more.pair is None or base.pair is None else more.pair - base.pair
+        rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
+        problem = SplitProblem(schedule, base, rate, weights, self.least)
+        if self.cap is None:
+            return problem
+        read_cap(self.cap).single()
+        unit = BYTES if self.model or costs.profile else LAYER_ACTIVATIONS
+        cap = read_cap(self.cap).of_schedule(schedule, unit)
+        assert isinstance(cap, int)
+        # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
+        instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
+        instant[:, 0] = base.time[Kind.F] == 0
+        instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
+        if not self.model and not costs.profile and not self.mtp and not instant[:, 1:].any():
+            return replace(problem, cap=cap)
+        return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
+
+    def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
+        """List what each stage holds with each number of layers, by the memory of layouts that have them all."""
+        from ppsim.search.splits.splits import Sizes
+
+        S, N = schedule.n_stages, self.layers
+        sizes = Sizes(*(np.zeros((S, N + 1), np.int64) for _ in Sizes._fields))
+        for layers in range(N + 1):
+            for stage in range(0, S, 2):
+                split = [0] * S
+                split[stage], split[stage - S + 1] = layers, N - layers
+                if S == 1:
+                    split = [N]
+                model = self._memory(schedule, self.make_layout(schedule, split))
+                always = sum(model.static.values(), np.zeros(S, np.int64))
+                own, held = np.arange(S), np.array(split)
+                sizes.always[own, held] = always
+                sizes.flight[own, held] = model.activations
+                sizes.kept[own, held] = model.kept + model.stash
+        sizes.flight[instant] = sizes.kept[instant] = 0
+        return sizes
+
+
+def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+    """Search the best split for the queues of the problem."""
+    from ppsim.search.splits.partition import partition
+
+    def fits(split: Split) -> bool:
+        layout = asked.make_layout(problem.schedule, list(split))
+        return bool(asked.hold(problem.schedule, layout).peak.max() <= problem.cap)
+
+    return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
+
+
+def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+    """Search the best split where each has queues of its own."""
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.search.splits.partition import partition
+    from ppsim.search.splits.partition_planned import partition_planned
+
+    starts = [even.layers]
+    with interrupt_at(time.monotonic() + limit):
+        of_even = asked.make_problem(asked.plan(even))
+    if one_plan := partition(of_even, time_limit=limit / 10):
+        starts.append(one_plan.best[0])
+    if first_signal():  # which has ended that search, and so ends this one
+        limit = 0.0
+
+    def time_split(split: Split) -> float:
+        layout = asked.make_layout(problem.schedule, list(split))
+        schedule = asked.plan(layout)
+        if asked.cap and asked.hold(schedule, layout).peak.max() > problem.cap:
+            return math.inf
+        return simulate(schedule, asked.price(schedule, layout)).makespan
+
+    def price_split(split: Split) -> Costs:
+        return asked.price(problem.schedule, asked.make_layout(problem.schedule, list(split)))
+
+    return partition_planned(problem, time_split, price_split, starts, time_limit=limit, report=report)
+
+
+def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
+    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps to no costs."""
+    from ppsim.schedules import family_of
+
+    family, S = family_of(spec), schedule.n_stages
+    return not (family and family.uses_costs) and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
+
+
+def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
+    """Find the fastest layout that fits the cap; None where there is none, or it is not proved soon."""
+    problem, even = asked.make_problem(schedule), asked.even_layout(schedule)
+    found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
+    if found is None or found.status != "optimal":
+        return None
+    return str(asked.make_layout(schedule, list(found.best[0])))
+
+
+def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:
+    """Find the least cap that a split fits, as the option to give.
+
+    Where the splits are too many to list, or the time is up before all that may need less are tried, there is none.
+    """
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.search.splits.partition import MOST_LISTED
+    from ppsim.search.splits.splits import layers_in, list_ends
+
+    if problem.n_splits > MOST_LISTED:
+        return "a larger --cap"
+    until, schedule = time.monotonic() + seconds, problem.schedule
+    ends = list_ends(problem.n_layers, schedule.n_stages, problem.least)
+    bounds, least = problem.peaks(ends), math.inf
+    for split in np.argsort(bounds, kind="stable").tolist():
+        if bounds[split] >= least and not planned:
+            break
+        if time.monotonic() > until:
+            return "a larger --cap"
+        layout = asked.make_layout(schedule, list(layers_in(ends[:, split], problem.n_layers)))
+        held = asked.hold(asked.plan(layout) if planned else schedule, layout)
+        least = min(least, held.peak.max())
+    per_unit = activations_per_unit(schedule, held.unit)
+    size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else number_at_least(least / per_unit)
+    return f"--cap {size}, the least that any split needs"

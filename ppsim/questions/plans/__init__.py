@@ -1,0 +1,3 @@
+"""Questions about training a model on a cluster."""
+
+__all__ = []

@@ -1,0 +1,179 @@
+"""Published runs beside what the model predicts, and what a plan would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.groups import OutputOptions
+from ppsim.ask.tasks import open_tasks
+from ppsim.ask.write import Writers, find_targets, inputs_of
+from ppsim.base.notes import progress
+from ppsim.base.numbers import format_change, format_number, format_range, format_share
+from ppsim.base.workers import count_cores
+from ppsim.errors import InputError
+from ppsim.questions.plans.measured import describe_anchors
+
+if TYPE_CHECKING:
+    from ppsim.workload.plans.nearby import Nearby
+    from ppsim.workload.plans.rows import Own
+
+LEFT = ("layout", "change")  # columns of words
+
+
+def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
+    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is wrong)."""
+    from ppsim.workload.plans.published import against
+    from ppsim.workload.plans.rows import read_table, unknown_keys
+
+    published = read_table(table)
+    rows, summary = against(published, runs, own)
+    if request.improve:
+        better = _improve(request, published, rows, own)
+        rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
+        summary = {**summary, **_sum_up(rows)}
+    if unknown := unknown_keys(published):
+        summary = {**summary, "unknown_keys": unknown}
+    return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
+
+
+@dataclass(frozen=True)
+class Against(Answer[Any]):
+    """Published runs and what the model predicts of them."""
+
+    rows: tuple[dict[str, Any], ...]  # the runs
+    summary: dict[str, Any]  # how many there are, and how far off the predictions
+    moved: tuple[str, ...] = ()  # what the user's anchors corrected, in words
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The runs as rows."""
+        return list(self.rows)
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.plan-against/1``."""
+        return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
+
+    def blocks(self) -> Iterator[Block]:
+        """The runs, those left out, and the summary."""
+        headings = self._headings
+        if cells := list(_cells(self.rows, self.request.improve)):
+            yield Table(headings, cells, 200 if self.request.improve else 120, left=LEFT)
+        yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
+        yield from (Line(line) for line in self.moved)
+        if unknown := self.summary.get("unknown_keys"):
+            yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
+        yield from self.line()
+
+    @property
+    def _headings(self) -> list[str]:
+        planned = ["planned\ns", "change"] if self.request.improve else []
+        return ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error", *planned]
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: published against predicted as a picture, or with its table as a page."""
+        from ppsim.show.drawing.trust import draw_published
+        from ppsim.show.files.chart import save_chart
+
+        if not self.summary["compared"]:
+            raise InputError("no run of the table has a prediction and a measured step to draw", "--json has the rows")
+        save = partial(
+            save_chart,
+            partial(draw_published, self.rows),
+            output.width,
+            title="Published against predicted",
+            said=self._errors(),
+            inputs=inputs_of(self.given),
+            left=LEFT,
+            headings=[heading.replace("\n", " ") for heading in self._headings],
+            rows=[
+                *_cells(self.rows, self.request.improve),
+                *([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row),
+            ],
+        )
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def line(self) -> Iterator[Block]:
+        """How far off the predictions are, and how many plans are as fast."""
+        yield Line(self._errors())
+        summary = self.summary
+        if summary.get("memory_rows"):
+            rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
+            yield Line(f"peak memory of {rows} of them: mean error {error}")
+        if summary.get("planned"):
+            won = f"{summary['planned_equal_or_faster']} of {summary['planned']}"
+            share = format_share(summary["planned_share"])
+            yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
+
+    def _errors(self) -> str:
+        summary = self.summary
+        text = f"{summary['predicted']} of {summary['rows']} runs predicted"
+        text += f", {summary['skipped']} left out" if summary["skipped"] else ""
+        if lacking := summary["predicted"] - summary["compared"]:
+            text += f", {lacking} without a measured step"
+        if "mean_error" in summary:
+            text += (
+                f": mean error {format_share(summary['mean_error'])}, median {format_share(summary['median_error'])}, "
+                f"{format_share(summary['within_10_percent'])} within 10%, "
+                f"{format_share(summary['within_range'])} in their range"
+            )
+        return text
+
+
+def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own) -> list[dict[str, Any]]:
+    """Plan every row that could be predicted."""
+    from ppsim.workload.plans.improve import improve, is_sound, share_searches
+
+    keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
+    groups = share_searches(
+        ((key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")),
+        own,
+    )
+    found: dict[str, Any] = {}
+    count = sum(map(len, groups.values()))
+    kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
+    with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run:
+        for _, answers in run(partial(improve, own=own), groups):
+            found.update(answers)
+            report(len(found) / count, f"{len(found):,} of {count:,} runs")
+    return [found.get(key, {}) for key in keys]
+
+
+def _corrected(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Correct a plan's step as the run's own was."""
+    if not found.get("planned_step_s"):
+        return found
+    return {**found, "planned_step_s": found["planned_step_s"] * row["predicted_step_s"] / row["modelled_step_s"]}
+
+
+def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    planned = [row for row in rows if row.get("planned_step_s")]
+    won = sum(row["planned_step_s"] <= row["predicted_step_s"] * (1 + 1e-9) for row in planned)
+    tried = sum("planned_step_s" in row for row in rows)
+    return {"planned": tried, "planned_equal_or_faster": won, "planned_share": won / tried if tried else None}
+
+
+def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]:
+    for row in rows:
+        if "reason" in row:
+            continue
+        layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
+        cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
+        cells += [format_range(row["low_s"], row["high_s"])]
+        cells += [_number(row["measured_step_s"]), format_change(row["error"]) if "error" in row else "-"]
+        if improve:
+            cells += [_number(row.get("planned_step_s")), row.get("change", "")]
+        yield cells
+
+
+def _unstated(row: dict[str, Any]) -> str:
+    """Name what the row does not say and was chosen."""
+    return str(row.get("chosen", "")).split(":", 1)[0]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else format_number(value)

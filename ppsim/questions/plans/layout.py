@@ -1,0 +1,186 @@
+"""Read a layout or Megatron's flags, and write the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line
+from ppsim.ask.groups import FaceOptions
+from ppsim.ask.options import Request, common, flag, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.types import CountList
+from ppsim.ask.words import counted
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.workload.layout.layout import Layout as StageLayers
+
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutRequest(Request):
+    """Read a layout string or Megatron's flags, and write the other; refused where Megatron refuses.
+
+    Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in model order. Lists of
+    words, as Megatron-Bridge takes them, are read too.
+
+    \b
+      ppsim layout 'Et*3|(tt|)*29,m|L' --devices 16
+      ppsim layout '[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]'
+      ppsim layout --num-layers 30 --devices 4 --decoder-last-pipeline-num-layers 6
+    """
+
+    question: ClassVar[str] = "layout"
+    string: str | None = option(metavar="[STRING]")
+    devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
+    chunks: int | None = common(
+        "--chunks", "--vpp", "--vp", "--num-virtual-stages-per-pipeline-rank", help="Stages per device, V."
+    )
+    num_layers: int | None = common("--num-layers", help="Transformer layers of the model; a string must hold as many.")
+    mtp: int | None = common("--mtp-num-layers", help="MTP layers of the model (0); a string must hold as many.")
+    first: int | None = common("--decoder-first-pipeline-num-layers", help="Layers of the first device.")
+    last: int | None = common("--decoder-last-pipeline-num-layers", help="Layers of the last device.")
+    account_embedding: bool = flag(
+        "--account-for-embedding-in-pipeline-split", help="Embedding counts as a layer.", common=True
+    )
+    account_loss: bool = flag("--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True)
+    layers_per_stage: list[int] | None = common(
+        "--layers-per-stage", type=CountList(), help="Layers of each stage in model order: 3,4,4,3."
+    )
+    placement: str | None = common(
+        "--placement", type=click.Choice(["loop", "v"]), help="Which device holds stage i: i mod P (loop), or V-shaped."
+    )
+    face: FaceOptions = group(FaceOptions)
+
+
+def layout(string: str | None = None, **options: Any) -> Layout:
+    """Read a layout string, or Megatron's flags as ``options``, those of ``ppsim layout`` by name.
+
+    Raises:
+        InputError: no layout, or one that Megatron refuses.
+    """
+    return answer(ask(LayoutRequest, {"string": string} | options))
+
+
+def answer(request: LayoutRequest) -> Layout:
+    """Read what is given."""
+    from ppsim.workload.layout.flags import Flags, layout_from
+    from ppsim.workload.layout.layout import build_layout, read_layout
+    from ppsim.workload.layout.text import parse_content
+
+    devices, chunks, num_layers, mtp = request.devices, request.chunks, request.num_layers, request.mtp
+    listed = request.layers_per_stage
+    if request.string is not None:
+        stages = len(parse_content(request.string))
+        found = read_layout(request.string, _devices(stages, devices, chunks), num_layers, mtp)
+    elif listed is not None:
+        parts = _devices(len(listed), devices, chunks)
+        found = read_layout(str(build_layout(listed, parts, mtp or 0)), parts, num_layers)
+    elif num_layers is None or devices is None:
+        raise InputError("the layout is missing", "a STRING, or --num-layers and --devices, or --layers-per-stage")
+    else:
+        counted_in = request.account_embedding, request.account_loss
+        flags = Flags(num_layers, devices, chunks or 1, request.first, request.last, *counted_in, mtp or 0)
+        found = layout_from(flags)
+    return Layout(request, found)
+
+
+@dataclass(frozen=True)
+class Layout(Answer[LayoutRequest]):
+    """Which layers each stage holds.
+
+    Attributes:
+        found: the layers of each stage.
+    """
+
+    found: StageLayers
+
+    @property
+    def flags(self) -> str:
+        """Megatron's flags for it."""
+        from ppsim.workload.layout.flags import flags_of
+
+        return flags_of(self.found)
+
+    @property
+    def devices(self) -> list[int]:
+        """The device of each stage."""
+        from ppsim.core.schedule import place
+
+        found: list[int] = (
+            place(self.request.placement or "loop", self.found.n_devices, self.found.n_stages).devices[0].tolist()
+        )
+        return found
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.layout/1``."""
+        found = self.found
+        return {
+            "schema": "ppsim.layout/1",
+            "layout": str(found),
+            "devices": found.n_devices,
+            "chunks": found.n_chunks,
+            "stages": found.n_stages,
+            "layers": found.n_layers,
+            "mtp_layers": found.n_mtp,
+            "content": found.content,
+            "layers_per_stage": found.layers,
+            "device": self.devices,
+            "flags": self.flags,
+        }
+
+    def line(self) -> Iterator[Block]:
+        """The string."""
+        yield str(self.found)
+
+    def blocks(self) -> Iterator[Block]:
+        """The string, a row per stage, and the flags."""
+        from ppsim.workload.layout.text import format_content
+
+        found, devices = self.found, self.devices
+        mtp = f", {counted(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
+        yield str(found)
+        yield (
+            f"{counted(found.n_devices, 'device')} x {counted(found.n_chunks, 'chunk')} = "
+            f"{counted(found.n_stages, 'stage')}, {counted(found.n_layers, 'layer')}{mtp}\n"
+        )
+        yield "stage  device  layers  content"
+        rows = list(range(found.n_stages))
+        if len(rows) > MOST_ROWS:
+            rows = [*rows[: MOST_ROWS // 2], -1, *rows[-MOST_ROWS // 2 :]]
+        for stage in rows:
+            if stage < 0:
+                yield f"... {found.n_stages - MOST_ROWS} more stages"
+                continue
+            held = format_content(found.content[stage : stage + 1]) or "(empty)"
+            yield f"{stage:>5}  {devices[stage]:>6}  {found.layers[stage]:>6}  {held}"
+        yield ""
+        yield Line(f"flags  {self.flags}", 7)
+        if found.empty:
+            named = ", ".join(map(str, found.empty[:8])) + (", ..." if len(found.empty) > 8 else "")
+            what = f"stage {named} holds" if len(found.empty) == 1 else f"stages {named} hold"
+            yield Line(
+                f"note   {what} no layer; a bracket such as (tt|)*2 ends with |, so a second | after it is one", 7
+            )
+
+
+def _devices(stages: int, devices: int | None, chunks: int | None) -> int:
+    """Count the devices that hold the stages, from the number of devices, of chunks, or both."""
+    for name, value in (("devices", devices), ("chunks", chunks)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} must be 1 or more, got {value}")
+    if chunks is None:
+        return stages if devices is None else devices
+    if stages % chunks or devices not in (None, stages // chunks):
+        of = f"{chunks} chunks" if devices is None else f"{devices} devices x {chunks} chunks"
+        raise InputError(
+            f"the layout has {stages} stages, which are not {of} (rule stage-count)",
+            "leave out --chunks" if devices else f"--devices {stages}, or a --chunks that divides {stages}",
+        )
+    return stages // chunks

@@ -1,0 +1,172 @@
+"""What measured runs say of plans: corrections, ranges, ties, and what no run was seen of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ppsim.ask.words import counted
+from ppsim.base.numbers import format_change, format_share
+
+if TYPE_CHECKING:
+    from ppsim.workload.plans.nearby import Measured, Nearby, Setting
+    from ppsim.workload.plans.software import Version
+    from ppsim.workload.plans.task import Found, Row, Task
+
+ROUNDING = 1e-9
+# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the best, being simpler;
+# plans that are closer to the best tie with it.
+CLOSE = 0.02, 0.05
+NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1  # the same share of a step, below which all plans are simulated
+# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms: published runs that
+# differ in schedule alone, and those of one job that differ in layout (gallery/measurements.md).
+SCHEDULES_DIFFER, LAYOUTS_DIFFER = 0.03, 0.14
+PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
+SIZES = ("tp", "cp", "ep", "pp", "vp")
+LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")  # beside the schedule
+
+
+@dataclass(frozen=True)
+class Told:
+    """What measured runs say of plans."""
+
+    unseen: tuple[str, ...] = ()  # what no run was seen of: the GPU, the software, the kind of model
+    anchors: tuple[str, ...] = ()  # names of the user's runs
+    factor: float = 1.0  # by which all plans' steps are multiplied
+    lines: tuple[str, ...] = ()  # all of it in words
+    ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
+
+
+def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Told:
+    """Correct the steps of all plans by measured runs, choose the best of them, and give each a range.
+
+    One factor, the fastest plan's, for all: plans rank as they are modelled. A factor of each plan's
+    own ranked pairs of layouts worse than none.
+    """
+    from ppsim.workload.model.model import COMPRESSED
+    from ppsim.workload.plans.nearby import unseen
+    from ppsim.workload.plans.search import best_of, order_of
+
+    first = setting_of_row(task, version, min(found.simulated, key=order_of))
+    correction = runs.at(first)
+    found.simulated = [_scaled(row, correction.factor) for row in found.simulated]
+    choice = choose(found.simulated, task.model.layers)
+    best = choice.best
+    listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]
+    found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
+    for row in found.rows:
+        row["low_s"], row["high_s"] = correction.range(row["step_s"])
+        row["tied"] = row["key"] in choice.tied
+        row["slower_low"], row["slower_high"] = slower_range(row, best)
+    profiled = task.machine.measured is not None
+    lacking = () if profiled else tuple(unseen(runs, first))
+    if set(COMPRESSED) & set(task.model.mixers):
+        lacking += ("compressed attention: it is priced as dense kernels of as many keys, likely too fast",)
+    if task.machine.kinds:
+        lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
+    lines = [f"no measured run was seen of {what}\n" for what in lacking]
+    lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
+    lines += [*describe_anchors(runs)]
+    return Told(lacking, tuple(run.name for run in runs.anchors), correction.factor, tuple(lines), choice.ahead)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best plan.
+
+    Attributes:
+        best: its row.
+        tied: keys of the best and of all plans that tie with it; empty where none does.
+        ahead: how much faster the fastest plan is than the best, as a share of the best's step.
+    """
+
+    best: Row
+    tied: frozenset[str]
+    ahead: float
+
+
+def choose(rows: list[Row], layers: int) -> Choice:
+    """Choose the simplest of the plans within 2 % of the fastest, of as simple ones the fastest.
+
+    Plans within 5 % of it tie with it: so far errors of two plans differ.
+    """
+    from ppsim.workload.plans.search import order_of
+
+    fastest = min(row["step_s"] for row in rows)
+    near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
+    simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
+    best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
+    tied = frozenset(row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1])
+    return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+
+
+def slower_range(row: Row, best: Row) -> tuple[float, float]:
+    """Return by what share a plan is slower than the best, at least and at most, in four cases of five."""
+    if row["key"] == best["key"]:
+        return 0.0, 0.0
+    apart = math.log(row["step_s"] / best["step_s"])
+    same = all(row[name] == best[name] for name in LAYOUT)
+    far = SCHEDULES_DIFFER if same else LAYOUTS_DIFFER
+    return math.expm1(apart - far), math.expm1(apart + far)
+
+
+def sureness(rows: Sequence[Row]) -> str:
+    """Say how many of the other plans the first one surely beats, and from which difference on; empty for one plan."""
+    others = rows[1:]
+    if not others:
+        return ""
+    beaten = sum(row["slower_low"] > 0 for row in others)
+    schedules, layouts = (format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER))
+    return (
+        f"in four cases of five it beats {beaten} of the other {counted(len(others), 'plan')}: "
+        f"those of its layout that are {schedules} slower or more, others from {layouts} on"
+    )
+
+
+def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
+    """Return the setting of a plan, by which measured runs of it are found."""
+    from ppsim.workload.plans.nearby import setting_of
+    from ppsim.workload.plans.space import read_key
+
+    parallel = read_key(row["key"]).parallel(task.axes.base)
+    return setting_of(task.model, task.machine.gpu, parallel, version.software.name, version.release)
+
+
+def _scaled(row: Row, factor: float) -> Row:
+    """Correct the step of a plan, and all that follows from it."""
+    more = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
+    terms = {name: seconds * factor for name, seconds in row["terms"].items()}
+    rates = {name: row[name] / factor for name in ("tokens_per_s", "mfu", "tflops_per_gpu")}
+    return row | more | {"terms": terms} | rates
+
+
+def _parts(row: Row, layers: int) -> tuple[int, int]:
+    """Return a plan's place by how much there is to set up: its schedule's, and how many choices are not plain.
+
+    ``layers`` of the model: a pipeline over which they do not divide has a division to set up.
+    """
+    schedule = PLAIN.index(row["schedule"]) if row["schedule"] in PLAIN else len(PLAIN)
+    choices = (
+        *(row[name] > 1 for name in (*SIZES, "zero")),
+        row["offload"] > 0,
+        row["recompute"] != "none",
+        row["recompute_layers"] is not None,
+        row["layout"] != "even" or layers % (row["pp"] * row["vp"]) > 0,
+    )
+    return schedule, sum(choices)
+
+
+def describe_anchors(runs: Nearby) -> Iterator[str]:
+    """Say by what factor the user's runs of each software and GPU correct others, and how far they disagree."""
+    groups: dict[tuple[str, str], list[Measured]] = {}
+    for run in runs.anchors:
+        groups.setdefault((run.setting.software, run.setting.gpu), []).append(run)
+    for (software, gpu), here in groups.items():
+        stranger = replace(here[0].setting, job="")
+        line = f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x {runs.at(stranger).factor:.3g}"
+        if len(here) > 1:
+            low, high = (format_change(math.exp(end(run.error for run in here)) - 1) for end in (min, max))
+            line += f"; their steps are {low} to {high} off the predicted ones"
+        yield line + "\n"

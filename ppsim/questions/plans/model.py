@@ -1,0 +1,291 @@
+"""Show a model: its sizes, parameters, FLOPs, and its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, fact, heading
+from ppsim.ask.groups import JsonOption
+from ppsim.ask.options import Request, common, group, option
+from ppsim.ask.request import ask
+from ppsim.base.numbers import format_number
+from ppsim.errors import InputError
+from ppsim.questions.plans.software import SoftwareOptions, parallel_with
+from ppsim.questions.plans.space import PRECISIONS
+from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks
+from ppsim.questions.timelines.list import ListRequest, Shelves, card_of
+from ppsim.workload.model import operators as ops
+from ppsim.workload.model.model import (
+    Layer,
+    Model,
+    count_parameters,
+    flops_per_token,
+    kinds_of,
+    mtp_parameters,
+    read_model,
+)
+from ppsim.workload.model.parallel import Parallel
+
+# Spelled out here: reading them from the planning room would load numpy for every command's help.
+RECOMPUTE = ("none", "selective", "full")
+NAMES = {"devices": "pp", "chunks": "vp", "schedule_name": "schedule", "again": "recompute"}
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The parallel layout of a training run; None takes the usual."""
+
+    tp: int | None = common("--tp", help="Tensor-parallel ranks.")
+    cp: int | None = option("--cp", help="Context-parallel ranks.")
+    ep: int | None = common("--ep", help="Expert-parallel ranks, inside dp x cp x tp.")
+    devices: int | None = common("--devices", "--pp", help="Pipeline devices, P.")
+    dp: int | None = common("--dp", help="Data-parallel replicas.")
+    chunks: int | None = common("--chunks", "--vp", help="Stages per device, V.")
+    mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
+    microbatches: int | None = common("--mb", "-m", "--microbatches", help="Microbatches in a step.")
+    sequence: int | None = common("--seq", help="Sequence length instead of the model's.")
+    schedule_name: str | None = common(
+        "--schedule",
+        "-s",
+        metavar="NAME",
+        help="The schedule: 1f1b, or interleaved with chunks, by default.",
+    )
+    layout: str | None = common("--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
+    again: str | None = common("--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
+    zero: int | None = option(
+        "--zero", help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
+    )
+    offload: float | None = option(
+        "--offload", help="Share of activations that wait in the host's memory for their backward."
+    )
+    precision: str | None = option(
+        "--precision", type=click.Choice([*PRECISIONS, "fp32"]), help="Precision of the linear layers' products."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest(Request):
+    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
+
+    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
+    library is listed. A cluster, a GPU or a software shows its fields. With sizes of parallel groups, memory by device;
+    with --cluster, times too.
+
+    \b
+      ppsim model
+      ppsim model llama3-70b
+      ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
+      ppsim model llama3-70b --tp 4 --pp 8 --mb 32 --cluster dgx-h100 --profile profile.toml
+    """
+
+    question: ClassVar[str] = "model"
+    file: str | None = option(metavar="[NAME|FILE]")
+    machine: str | None = common(
+        "--cluster",
+        metavar="NAME|FILE",
+        help="Times on a cluster: a name such as dgx-h100, or a file that names its GPU.",
+    )
+    training: TrainingOptions = group(TrainingOptions, "Training")
+    runs: SoftwareOptions = group(SoftwareOptions, "Software")
+    profile: str | None = option(
+        "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
+    )
+    face: JsonOption = group(JsonOption, "Output")
+
+    @property
+    def trains(self) -> bool:
+        """Whether training is asked for, and not only the model."""
+        given = (self.machine, *asdict(self.training).values(), *asdict(self.runs).values())
+        return any(value is not None for value in given)
+
+    def check(self) -> None:
+        """Refuse times without links, and training of no model."""
+        if self.profile is not None and self.machine is None:
+            raise InputError("--profile has times, and a step needs the links of a cluster too", "--cluster dgx-h100")
+        if self.file is None and self.trains:
+            raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
+
+
+def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
+    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
+
+    Args:
+        name: of the library, or a TOML or config.json file.
+        options: as ``ppsim model`` takes them, by name.
+
+    Raises:
+        InputError: an option that is refused, no such model, or a training run that cannot be.
+    """
+    return answer(ask(ModelRequest, {"file": name} | options))
+
+
+def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
+    """Describe what is asked for."""
+    from ppsim.inputs.profile.profile import read
+    from ppsim.workload.cost.calibrated import use_profile
+    from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.layout.layout import read_layout
+
+    if request.file is not None and not request.trains and (card := card_of(request.file)):
+        return Card(request, request.file, card)
+    if request.file is None:
+        return Shelves(ListRequest(models=True, face=request.face))
+    found = read_model(request.file, request.training.sequence)
+    if not request.trains:
+        return ModelCost(request, found, {})
+    given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
+    layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
+    base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
+    parallel = parallel_from(sizes_from(layout, given), base)
+    parallel = parallel.for_schedule(parallel.schedule_name)
+    if machine:
+        machine.check_gpus(parallel.gpus)
+    arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
+    if machine and request.profile is not None:
+        machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
+    return ModelCost(request, found, training(found, parallel, arranged, machine))
+
+
+@dataclass(frozen=True)
+class Card(Answer[ModelRequest]):
+    """All fields of a cluster, a GPU or a software of the library.
+
+    Attributes:
+        name: what it is called.
+        fields: by name, as its file has them.
+    """
+
+    name: str
+    fields: dict[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The fields, as one row."""
+        return [self.fields]
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.card/1``."""
+        return {"schema": "ppsim.card/1", **self.fields}
+
+    def blocks(self) -> Iterator[Block]:
+        """A line for each field that says something."""
+        yield heading(self.name)
+        yield from _lines(self.fields, "")
+
+
+def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{before}{key}.")
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            for number, row in enumerate(value):
+                said = ", ".join(f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), []))
+                yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
+        elif value not in (None, "", (), [], 0, 0.0, -1):
+            yield Line([(f"  {before + key:<24} ", "quiet"), _words(value)], 27)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {_words(each)}" for key, each in value.items() if each not in (None, "", (), 0, -1))
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@dataclass(frozen=True)
+class ModelCost(Answer[ModelRequest]):
+    """A model, and what training it costs.
+
+    Attributes:
+        model: its sizes.
+        training: by stage, by device and of a step, as the JSON has them; empty where only the model was asked for.
+    """
+
+    model: Model
+    training: dict[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The devices as rows of numbers, or the operators where only the model was asked for."""
+        return self.training["devices"] if self.training else list_operators(self.model)
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.model/2``."""
+        known = describe_model(self.model)
+        return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}
+
+    def blocks(self) -> Iterator[Block]:
+        """The model's sizes, then its operators, or what training it costs."""
+        model, numbers = self.model, describe_model(self.model)
+        yield Line([(model.name, "name"), f": {format_number(numbers['parameters'] / 1e9)} B parameters"])
+        if model.experts:
+            among = f"{model.top_k} of {model.experts} experts"
+            yield Line(f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}")
+        if model.mtp:
+            yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
+        effort = format_number(numbers["flops_per_token"] / 1e9)
+        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n")
+        sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
+        pairs = [
+            ((f"{'  ' * bool(place)}{name} ", "quiet"), format_number(numbers[name]))
+            for place, name in enumerate(sizes)
+        ]
+        yield Line([part for pair in pairs for part in pair])
+        if model.source:
+            yield fact("from ", model.source)
+        yield from training_blocks(self.training) if self.training else self._operators()
+
+    def _operators(self) -> Iterator[Block]:
+        yield heading(f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}")
+        for row in list_operators(self.model):
+            numbers = row["forward_flops"] / 1e9, row["backward_flops"] / 1e9, row["forward_bytes"] / 1e6
+            yield fact(
+                f"{row['part']:<10} ",
+                f"{row['operator']:<24} " + " ".join(f"{format_number(number):>10}" for number in numbers),
+            )
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return a model's sizes, parameters and FLOPs."""
+    return {
+        **asdict(model),
+        "parameters": count_parameters(model),
+        "active": count_parameters(model, active=True),
+        "mtp_parameters": mtp_parameters(model),
+        "flops_per_token": flops_per_token(model),
+    }
+
+
+def name_of_kind(layer: Layer) -> str:
+    """Name a kind of layer by what is unusual in it."""
+    words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (layer.mlp == "experts")
+    if "none" in layer:
+        words = [{"none": "MoE" if layer.mlp == "experts" else "MLP"}.get(layer.mixer, layer.mixer)]
+    return f"{' '.join(words)} layer".strip()
+
+
+def list_operators(model: Model) -> list[dict[str, Any]]:
+    """List the operators of a layer of each kind, and of the ends, for one sequence on one GPU."""
+    alone = Parallel()
+    groups = [("embedding", ops.embedding_operators(model, alone))]
+    groups += [
+        (name_of_kind(layer), ops.layer_operators(model, alone, layer)) for layer in dict.fromkeys(kinds_of(model))
+    ]
+    if model.encoder:
+        groups.insert(0, ("encoder", ops.encoder_operators(model.encoder, alone)))
+    groups.append(("output", ops.head_operators(model, alone)))
+    return [
+        {
+            "part": part,
+            "operator": name,
+            "forward_flops": float(found.flops[ops.FORWARD, i]),
+            "backward_flops": float(found.flops[ops.INPUTS, i] + found.flops[ops.WEIGHTS, i]),
+            "forward_bytes": float(found.moved[ops.FORWARD, i] + found.touched[ops.FORWARD, i]),
+        }
+        for part, found in groups
+        for i, name in enumerate(found.names)
+    ]

@@ -1,0 +1,181 @@
+"""A model in training: stages, devices, and a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.blocks import Block, Line, fact, heading
+from ppsim.ask.words import counted
+from ppsim.base.numbers import format_number, format_share
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.layout.layout import Layout
+    from ppsim.workload.model.model import Model
+    from ppsim.workload.model.parallel import Parallel
+
+GIB = 2.0**30
+MOST_ROWS = 64
+
+
+def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
+    """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's name)."""
+    from ppsim.base.toml import Refused
+
+    try:
+        return replace(base, **{name: value for name, value in given.items() if value is not None})
+    except Refused as refused:
+        hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
+        if hint and base.pipeline_first:
+            hint = "another --ep, or leave out --rank-order"
+        raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
+
+
+def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say them."""
+    from ppsim.workload.layout.text import parse_content
+
+    if text is None:
+        return given
+    stages, pp, vp = len(parse_content(text)), given["pp"], given["vp"]
+    if pp is None and stages % max(vp or 1, 1) == 0:
+        pp = stages // max(vp or 1, 1)
+    if vp is None and pp and pp > 0 and stages % pp == 0:
+        vp = stages // pp
+    return given | {"pp": pp, "vp": vp}
+
+
+def training(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
+    """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
+
+    Raises:
+        InputError: the layout or the schedule cannot be used.
+    """
+    from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
+
+    if parallel.ep > 1 and not model.experts:
+        raise InputError(f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep")
+    held = device_memory(model, parallel, layout)
+    devices: list[dict[str, Any]] = [
+        {"device": d, **{f"{name}_gib": float(getattr(held, name)[d] / GIB) for name in PARTS}}
+        | {"total_gib": float(held.total[d] / GIB)}
+        for d in range(parallel.pp)
+    ]
+    if parallel.offload:
+        for row, waiting in zip(devices, host_memory(model, parallel, layout), strict=True):
+            row["host_gib"] = float(waiting / GIB)
+    stages = _stages(model, parallel, layout)
+    found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
+    found |= {"stages": stages, "devices": devices}
+    if machine is not None:
+        found |= _timed(model, parallel, layout, machine, stages)
+    return found
+
+
+def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dict[str, Any]]:
+    from ppsim.workload.model.contents import contents_of, count_stage_parameters
+
+    return [
+        {
+            "stage": stage,
+            "layers": content.layers,
+            "recomputed": content.recomputed,
+            "parameters": sum(count_stage_parameters(model, parallel, content)),
+        }
+        for stage, content in enumerate(contents_of(model, parallel, layout))
+    ]
+
+
+def _timed(
+    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine, stages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Add times to the rows of stages, and return the times of a step."""
+    from ppsim.core.ops import Kind
+    from ppsim.questions.plans.run_of_plan import run_line
+    from ppsim.workload.cost.costs import copy_seconds, stage_costs, step_time
+    from ppsim.workload.hardware.efficiency import efficiency_of
+    from ppsim.workload.model.contents import contents_of
+
+    costs, contents = stage_costs(model, machine, parallel, layout), contents_of(model, parallel, layout)
+    for row in stages:
+        stage = row["stage"]
+        for name, kind in (("f_ms", Kind.F), ("b_ms", Kind.B), ("i_ms", Kind.I), ("w_ms", Kind.W), ("r_ms", Kind.R)):
+            row[name] = float(costs.time[kind, stage] * 1e3)
+        row["communication_ms"] = float(costs.communication[stage] * 1e3)
+        if parallel.offload:
+            row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
+    step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
+    known: dict[str, Any] = {
+        "fitted_on": efficiency_of(machine.gpu, parallel).curve.seen or "no run: usual shares of a GPU's peaks",
+        "gpu": machine.title,
+        **({} if machine.kinds else {"gpu_memory_gib": machine.gpu.memory_gib}),
+        **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),
+    }
+    if found := machine.measured:
+        known["profile"] = {"file": found.name, "taken": found.taken, "left": found.left}
+    known["run"] = run_line(parallel, costs)
+    return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
+
+
+def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
+    """Show what training costs, as tables."""
+    sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
+    text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
+    zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
+    counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
+    yield Line(["\n", (f"{text}: " if text else "", "name"), counts])
+    yield from _show_stages(found["stages"])
+    yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
+    if step := found.get("step"):
+        rates = f": {step['tokens_per_s']:,.0f} tokens/s, {step['tflops']:.0f} TFLOP/s per GPU, "
+        rates += f"MFU {format_share(step['mfu'])}, bubble {format_share(step['bubble'])}"
+        seconds = f"{format_number(step['seconds'])} s"
+        yield Line([f"\na step on {found['cluster']} takes ", (seconds, "name"), rates])
+        yield Line(
+            f"of it {format_number(step['reduction'])} s of gradients and weights, "
+            f"{format_number(step['optimizer'])} s of the optimizer"
+        )
+        if taken := found.get("profile"):
+            yield Line(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
+        if rate := found.get("host_gb_per_s"):
+            share = found["parallel"]["offload"]
+            yield Line(
+                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s each way, beside "
+                "the stage's work; where copies take longer, they set its time",
+                5,
+            )
+        yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
+        if found["run"]:
+            yield fact("run it: ", (found["run"], "try"))
+
+
+def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
+    timed = "f_ms" in stages[0]
+    columns = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
+    copied = "copy_ms" in stages[0]
+    columns += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
+    yield heading("\n" + columns + (f" {'copies ms':>10}" if copied else ""))
+    for row in stages[:MOST_ROWS]:
+        line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
+        if timed:
+            line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
+        if copied:
+            line += f" {row['copy_ms']:>10.3f}"
+        yield Line(line, 6)
+    if len(stages) > MOST_ROWS:
+        yield f"{len(stages) - MOST_ROWS} more stages (--json has them)"
+
+
+def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
+    names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
+    names += ["host"] if "host_gib" in devices[0] else []
+    yield heading(f"\n{'device':>6} " + " ".join(f"{name:>11}" for name in names) + "  GiB")
+    for row in devices[:MOST_ROWS]:
+        line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
+        over = capacity is not None and row["total_gib"] > capacity
+        yield Line([(line, "bad" if over else ""), (f"  over {capacity:g} GiB" if over else "", "fault")])
+    worst = max(devices, key=lambda row: row["total_gib"])
+    yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"

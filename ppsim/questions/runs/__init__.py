@@ -1,0 +1,3 @@
+"""Questions about real runs: measured, recorded, read and predicted."""
+
+__all__ = []

@@ -1,0 +1,145 @@
+"""Look at measured profiles and compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.groups import FaceOptions
+from ppsim.ask.options import Request, group, option
+
+if TYPE_CHECKING:
+    from ppsim.inputs.profile.profile import Profile
+    from ppsim.inputs.profile.text import Differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest(Request):
+    """Print what a profile holds."""
+
+    question: ClassVar[str] = "profile show"
+    file: str = option(metavar="FILE", required=True, type=click.Path())
+    face: FaceOptions = group(FaceOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileDiffRequest(Request):
+    """Print how two profiles differ: settings, and each time as a ratio with whether the spreads overlap."""
+
+    question: ClassVar[str] = "profile diff"
+    before: str = option(metavar="BEFORE", required=True, type=click.Path())
+    after: str = option(metavar="AFTER", required=True, type=click.Path())
+    face: FaceOptions = group(FaceOptions)
+
+
+def answer(request: ProfileRequest) -> ShownProfile:
+    """Read what is named."""
+    from ppsim.inputs.profile.profile import read
+
+    return ShownProfile(request, read(request.file), request.file)
+
+
+def answer_diff(request: ProfileDiffRequest) -> ProfileDiff:
+    """Compare what is named."""
+    from ppsim.inputs.profile.profile import read
+    from ppsim.inputs.profile.text import differences
+
+    return ProfileDiff(request, differences(read(request.before), read(request.after)))
+
+
+@dataclass(frozen=True)
+class ShownProfile(Answer[Request]):
+    """What ops and messages cost.
+
+    Attributes:
+        profile: the measured times and where they are from.
+        file: where they are kept; None for nowhere yet.
+    """
+
+    profile: Profile
+    file: str | None
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.profile-summary/1``."""
+        from ppsim.inputs.profile.text import summary
+
+        held = asdict(self.profile)
+        return {"schema": "ppsim.profile-summary/1", "file": self.file, **held, "summary": summary(self.profile)}
+
+    def line(self) -> Iterator[Block]:
+        """The times of a stage."""
+        from ppsim.inputs.profile.text import result_line
+
+        yield Line(result_line(self.profile))
+
+    def blocks(self) -> Iterator[Block]:
+        """What was measured, the table of ops, what follows from it, and a table of messages for each link."""
+        from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
+
+        for line in heading(self.profile):
+            yield Line([(line, "quiet")], 4)
+        yield ""
+        rows = op_rows(self.profile)
+        yield Table(
+            ["op", "median\nms", "p10\nms", "p90\nms", "n", "note"],
+            rows,
+            spare=["n", "p10\nms", "p90\nms"],
+            left=["note"],
+            tone=lambda row, column: ("", "name", "", "", "quiet", "bad")[column],
+        )
+        for line in lines(self.profile):
+            yield Line(line, 4)
+        for link in dict.fromkeys(message.link for message in self.profile.message):
+            patterns, sizes = message_rows(self.profile, link)
+            yield ""
+            yield Table([f"{link} messages\nms", *(f"\n{pattern}" for pattern in patterns)], sizes)
+        for line in fit_lines(self.profile):
+            yield Line(line, 4)
+
+
+@dataclass(frozen=True)
+class ProfileDiff(Answer[ProfileDiffRequest]):
+    """How two profiles differ."""
+
+    found: Differences  # settings, times, and rows of one profile only
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.profile-diff/1``."""
+        before, after = self.request.before, self.request.after
+        return {"schema": "ppsim.profile-diff/1", "before": before, "after": after, **asdict(self.found)}
+
+    def line(self) -> Iterator[Block]:
+        """How many times differ."""
+        from ppsim.inputs.profile.text import differing
+
+        times = len(self.found.times)
+        same = times - len(differing(self.found))
+        yield Line(f"{same} of {times} times differ by 5% at most, within their spreads; --json has all")
+
+    def blocks(self) -> Iterator[Block]:
+        """The settings that differ, the times that do, the largest change first, and how many do not."""
+        from ppsim.inputs.profile.text import differing
+
+        found, changed = self.found, differing(self.found)
+        yield Line([(self.request.before, "name"), " -> ", (self.request.after, "name")])
+        for name, (old, new) in found.settings.items():
+            yield Line([(f"  {name}: ", "quiet"), f"{old} -> {new}"], 4)
+        if changed:
+            yield Table(
+                ["", "before\nms", "after\nms", "\nratio", "\nspreads"],
+                [
+                    (r.what, f"{r.before_ms:.3f}", f"{r.after_ms:.3f}", f"{r.ratio:.2f}", "" if r.overlap else "apart")
+                    for r in changed
+                ],
+                spare=["\nspreads"],
+                tone=lambda row, column: ("bad" if changed[row].ratio > 1 else "good") if column == 3 else "",
+            )
+        yield from self.line()
+        for title, names in (("only before", found.only_before), ("only after", found.only_after)):
+            if names:
+                yield Line([(f"{title}: ", "quiet"), ", ".join(sorted(names))], 2)

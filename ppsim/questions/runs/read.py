@@ -1,0 +1,335 @@
+"""Show what a run or file is: devices, schedule, medians."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+import numpy as np
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import Given
+from ppsim.ask.groups import FaceOptions
+from ppsim.ask.options import Request, common, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.types import ScheduleName
+from ppsim.ask.words import counted, shape_line
+from ppsim.base.numbers import format_number
+from ppsim.base.units import format_size
+from ppsim.errors import InputError
+from ppsim.questions.runs.stated import iteration_option, read_named_run, shows_run, unit_option
+from ppsim.questions.runs.timers import Timers, refuse_options
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.terms import Spread, Terms
+    from ppsim.real.traces.run import RealRun
+    from ppsim.show.files.provenance import Origin
+
+SCHEMA = "ppsim.read/1"
+FORMATS = {
+    "primus": "Primus dumps",
+    "kineto": "Kineto traces",
+    "record": "a record",
+    "table": "a table of ops",
+    "timeline": "a schedule with times",
+    "schedule": "a schedule without times",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest(Request):
+    """Show what a real run, or a schedule's file, is.
+
+    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under the names that people
+    use for its columns, Primus' pp_rank_N.json with config.json beside, Kineto traces of torch's pipelines, a record
+    that ppsim validate kept, a log with Megatron-LM's timers, or a schedule. The schedule is read off the order of ops,
+    and named where it is a known one's. Medians are over all iterations but the first one of a run.
+
+    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command that made them, which
+    is printed for you to paste; -q prints it alone where a file has no ops. torch's CSV of a schedule has no place for
+    a command: write the JSON in the same command (-o x.csv -o x.json).
+
+    \b
+      ppsim read run/
+      ppsim read figure.svg
+      ppsim read ops.parquet --unit us
+      ppsim read rank0.json.gz rank1.json.gz --iteration 4-20
+    """
+
+    question: ClassVar[str] = "read"
+    files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
+    schedule: str = common(
+        "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several."
+    )
+    iteration: str = iteration_option("all")
+    unit: str | None = unit_option()
+    face: FaceOptions = group(FaceOptions)
+
+
+def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
+    """Tell what a real run, or a schedule's file, is.
+
+    Args:
+        files: a folder, a file, or the files of all devices.
+        options: as ``ppsim read`` takes them, by name: ``schedule``, ``iteration``.
+
+    Raises:
+        InputError: an option that is refused, or files that show no whole run and no schedule.
+    """
+    return answer(ask(ReadRequest, {"files": files} | options))
+
+
+def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written:
+    """Read what is named."""
+    from ppsim.inputs.drafts.read import read as read_file
+    from ppsim.inputs.drafts.read import require_sound
+    from ppsim.real.traces.timers import read_timers, shows_timers
+    from ppsim.schedules import recognise
+
+    files = request.files
+    if len(files) == 1 and shows_timers(files[0]):
+        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        return Timers(request, files[0], read_timers(files[0]))
+    is_run = len(files) > 1 or shows_run(files[0])
+    origin = None if is_run else _origin(files)
+    try:
+        draft = None if is_run else read_file(files[0])
+        if draft and draft.start is None:
+            schedule = require_sound(draft).schedule()
+            named = replace(schedule, name=recognise(schedule) or "custom")
+            return Shape(request, named, origin.command if origin else "")
+        observed = read_named_run(files) if draft else read_named_run(files, request.schedule, request.unit or "")
+    except InputError:
+        found = _origin(files)
+        if found is None or Given.of(request).spellings(("schedule", "iteration", "unit")):
+            raise
+        return Written(request, found)
+    kept = observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
+    return ObservedRun(request, observed, kept, origin.command if origin else "")
+
+
+def _origin(files: Sequence[str]) -> Origin | None:
+    """How a single file was made, None for a folder, several files or standard input."""
+    from ppsim.show.files.provenance import read_origin
+
+    return read_origin(files[0]) if len(files) == 1 and os.path.isfile(files[0]) else None
+
+
+@dataclass(frozen=True)
+class Written(Answer[ReadRequest]):
+    """A file that ppsim wrote, and that holds no ops to show.
+
+    Attributes:
+        origin: the command that made it, and the version.
+    """
+
+    origin: Origin
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1`` for such a file."""
+        source, origin = self.request.files[0], self.origin
+        return {
+            "schema": SCHEMA,
+            "source": source,
+            "format": "written",
+            "version": origin.version or None,
+            "command": origin.command,
+        }
+
+    def line(self) -> Iterator[Block]:
+        """The command."""
+        yield self.origin.command
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, and the command."""
+        version = f" {self.origin.version}" if self.origin.version else ""
+        yield Line(f"file       {self.request.files[0]}: written by ppsim{version}, without ops to show", 11)
+        yield from _command_line(self.origin.command)
+
+
+@dataclass(frozen=True)
+class ObservedRun(Answer[ReadRequest]):
+    """A real run, or a schedule with times.
+
+    Attributes:
+        run: all of its iterations.
+        kept: the iterations that the medians are over.
+        command: what made the file, a line for a shell; empty where it does not say it.
+    """
+
+    run: RealRun
+    kept: RealRun
+    command: str
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
+        from ppsim.engine.simple.terms import measure_terms
+
+        observed, kept, schedule = self.run, self.kept, self.run.schedule
+        terms = measure_terms(schedule, kept.start, kept.end)
+        return {
+            "schema": SCHEMA,
+            "source": observed.source,
+            "format": observed.format,
+            **_shape_object(schedule),
+            "replicas": 1 if observed.job is None else len(observed.job.replicas),
+            "replica": observed.replica,
+            "steps": None if observed.job is None else observed.job.steps.tolist(),
+            "unit": observed.unit,
+            "iterations": [
+                {"number": int(number), "makespan": float(makespan)}
+                for number, makespan in zip(observed.iterations, observed.makespans, strict=True)
+            ],
+            "counted": kept.iterations.tolist(),
+            "makespan": float(np.median(kept.makespans)),
+            "stages": list(_stages(kept)),
+            **_terms_object(terms),
+            "memory": None if kept.memory is None else np.median(kept.memory, axis=0).tolist(),
+            "clock_offsets": observed.offset.tolist(),
+            "notes": list(observed.notes),
+            "understood": list(observed.understood),
+            "command": self.command or None,
+        }
+
+    def line(self) -> Iterator[Block]:
+        """What it is, and how long it took."""
+        return (Line(line, 11) for line in _headline(self.run, self.kept))
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, the times of its stages, and what passes between ops."""
+        value = self.json_object()
+        yield from self.line()
+        yield from _command_line(self.command)
+        yield ""
+        yield _stage_table(self.kept, value)
+        yield ""
+        yield from (Line(line, 11) for line in _between(value, self.kept.unit))
+
+
+@dataclass(frozen=True)
+class Shape(Answer[ReadRequest]):
+    """A schedule without times.
+
+    Attributes:
+        schedule: what the file holds, named as the family whose order it has, or ``custom``.
+        command: what made the file, a line for a shell; empty where it does not say it.
+    """
+
+    schedule: Schedule
+    command: str
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1``, without a run's numbers."""
+        source, command = self.request.files[0], self.command or None
+        shape = _shape_object(self.schedule)
+        return {"schema": SCHEMA, "source": source, "format": "schedule", **shape, "command": command}
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is."""
+        yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
+        yield Line(_schedule_line(self.schedule), 11)
+        yield from _command_line(self.command)
+
+
+def _command_line(command: str) -> Iterator[Block]:
+    """The command that made a file, in one piece so that it can be pasted; nothing where there is none."""
+    if command:
+        yield f"command    {command}"
+
+
+def _shape_object(schedule: Schedule) -> dict[str, Any]:
+    """Say what the schedule is."""
+    return {
+        "schedule": schedule.name,
+        "placement": schedule.placement.name,
+        "devices": schedule.n_devices,
+        "stages_per_device": schedule.n_chunks,
+        "microbatches": schedule.n_microbatches,
+    }
+
+
+def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
+    """Median, 10th and 90th percentile of every stage's ops, by kind."""
+    from ppsim.core.ops import Kind
+
+    schedule, took = kept.schedule, kept.end - kept.start
+    for stage in range(schedule.n_stages):
+        here = schedule.stage == stage
+        kinds = {}
+        for kind in np.unique(schedule.kind[here]).tolist():
+            low, middle, high = np.quantile(took[:, here & (schedule.kind == kind)], [0.1, 0.5, 0.9]).tolist()
+            kinds[Kind(kind).name] = {"median": middle, "p10": low, "p90": high}
+        yield {"stage": stage, "device": int(schedule.device[here][0]), "times": kinds}
+
+
+def _terms_object(terms: Terms) -> dict[str, Any]:
+    def spread(found: Spread) -> dict[str, float]:
+        return {"median": found.median, "p10": found.p10, "p90": found.p90, "n": found.n}
+
+    return {
+        "gap": terms.typical_gap,
+        "gaps": [{"device": d, "after": a.name, "before": b.name, **spread(s)} for (d, a, b), s in terms.gaps.items()],
+        "latency": terms.typical_latency,
+        "latencies": [{"source": a, "target": b, **spread(s)} for (a, b), s in terms.latencies.items()],
+    }
+
+
+def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
+    yield f"file       {observed.source}: {FORMATS[observed.format]}"
+    yield _schedule_line(observed.schedule)
+    numbers, makespans = observed.iterations, observed.makespans
+    if (job := observed.job) is not None and len(job.replicas) > 1:
+        step = format_number(float(np.median(job.steps)))
+        yield f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) with its collectives"
+        yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
+    count = counted(len(numbers), "iteration")
+    times = " to ".join(dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max())))
+    middle = format_number(float(np.median(kept.makespans)))
+    yield f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), {times}"
+    if len(kept.iterations) == len(numbers) - 1 and numbers[0] != kept.iterations[0]:
+        yield f"           the first one, left out: {format_number(makespans[0])} {observed.unit}"
+    for note in observed.notes:
+        yield f"           {note}"
+    for line in observed.understood:
+        what, _, rest = line.partition(": ")
+        yield f"{what:<10} {rest}"
+
+
+def _schedule_line(schedule: Schedule) -> str:
+    named = "in no order that ppsim knows" if schedule.name == "custom" else schedule.name
+    return f"schedule   {named}: {shape_line(schedule)}, {schedule.placement.name} placement"
+
+
+def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
+    kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
+    memory = value["memory"]
+    headings = ["stage", "device", *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90"))]
+    rows = []
+    for row in value["stages"]:
+        cells = [str(row["stage"]), str(row["device"])]
+        for kind in kinds:
+            time = row["times"].get(kind)
+            cells.append("" if time is None else format_number(time["median"]))
+            cells.append("" if time is None else f"{format_number(time['p10'])} {format_number(time['p90'])}")
+        rows.append(cells + ([] if memory is None else [format_size(round(memory[row["device"]]))]))
+    return Table([*headings, *([] if memory is None else ["memory"])], rows)
+
+
+def _between(value: dict[str, Any], unit: str) -> Iterator[str]:
+    """Say what passes between ops."""
+    for what, key, name in (
+        ("gap", "gaps", "device {device} {after}-{before}"),
+        ("latency", "latencies", "{source}-{target}"),
+    ):
+        rows = [row for row in value[key] if row["n"] > 2]
+        if not rows:
+            yield f"{what:<11}none shown"
+            continue
+        worst = sorted(rows, key=lambda row: -row["median"])[:3]
+        most = ", ".join(f"{name.format_map(row)} {format_number(row['median'])}" for row in worst)
+        yield f"{what:<11}{format_number(value[what])} {unit} (median); most: {most}"

@@ -1,0 +1,166 @@
+"""Runs whose times are in files, real or stated: how commands read them, schedules named where they are a family's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.ask.options import option
+from ppsim.ask.words import title_of
+from ppsim.base.source import STANDARD_INPUT
+from ppsim.errors import InputError, UnknownSchedule
+
+if TYPE_CHECKING:
+    from ppsim.analysis.observed import Observed
+    from ppsim.core.draft import Draft
+    from ppsim.core.job import Job
+    from ppsim.real.traces.run import RealRun
+
+
+UNITS = ("s", "ms", "us", "ns")  # of the times of tables
+
+
+def iteration_option(default: str) -> Any:
+    """Declare the option that chooses iterations of a real run."""
+    return option(
+        "--iteration",
+        default=default,
+        show_default=True,
+        help="Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20.",
+    )
+
+
+def unit_option() -> Any:
+    """Declare the option that tells the unit of a table's times."""
+    return option(
+        "--unit",
+        type=click.Choice(UNITS),
+        help="Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).",
+    )
+
+
+def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
+    """Read a real run, of a folder or files, its schedule named as the family whose queues it followed.
+
+    ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does not tell its own.
+    """
+    from ppsim.real.traces.read import read_run
+    from ppsim.schedules import recognise
+
+    run = read_run(paths, schedule, unit)
+    return run.rename(recognise(run.schedule) or run.schedule.name)
+
+
+def shows_run(path: str) -> bool:
+    """Whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a schedule."""
+    if not (os.path.exists(path) or os.path.exists(path.rpartition(":")[0])):
+        return False
+    from ppsim.real.traces import read
+
+    return read.shows_run(path)
+
+
+def told_unit(unit: str | None, path: str) -> str:
+    """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one; else empty."""
+    return unit if unit in UNITS and shows_run(path) else ""
+
+
+def table_unit(unit: str | None, path: str) -> str:
+    """As :func:`told_unit`, of tables only: the times of other runs have their unit."""
+    from ppsim.real.traces.read import shows_table
+
+    told = told_unit(unit, path)
+    return told if told and shows_table(path) else ""
+
+
+def read_whole(file: str, unit: str = "") -> RealRun | None:
+    """Read all of a real run; None where a file shows none."""
+    return read_named_run([file], unit=unit) if shows_run(file) else None
+
+
+def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, unit: str = "") -> Draft:
+    """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it holds no run)."""
+    from ppsim.inputs.drafts.read import read
+
+    if shows_run(file):
+        observed = read_named_run([file], unit=unit).select(iteration)
+        return observed.draft(observed.middle())
+    if chosen:
+        raise InputError(f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out")
+    return read(file)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A run whose times are in its files."""
+
+    found: Observed  # its times and what they show
+    text: str  # what it is, for people
+    title: str  # the name of its schedule, for pictures
+    family: str  # the family whose queues it followed; empty for none
+    group_size: int | None = None  # the microbatches per group, where the family takes that
+    measured: bool = False  # whether it is a real run
+    notes: tuple[str, ...] = ()  # what a reader of the numbers must know
+    job: Job | None = None  # all replicas of a run that shows them
+    replica: int = 0  # the number of the one whose times these are
+
+
+def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
+    """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
+
+    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several, which ``schedule`` chooses too.
+
+    Raises:
+        InputError: the files show no whole run, or have no such iteration.
+    """
+    from ppsim.schedules import reads_ops
+
+    if shows_run(spec):
+        return _read_run(spec, iteration, schedule, unit)
+    if spec == STANDARD_INPUT or not reads_ops(spec):  # standard input can be read once: the simulation reads it
+        return None
+    from ppsim.inputs.drafts.read import read_timeline
+
+    timeline = read_timeline(spec)
+    if timeline is None:
+        return None
+    from ppsim.analysis.observed import observe
+
+    family = _family(timeline.schedule.name)
+    return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
+
+
+def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
+    """Read one iteration of a real run."""
+    import numpy as np
+
+    from ppsim.analysis.observed import observe
+
+    run = read_named_run([spec], schedule, unit)
+    chosen = run.drop_first() if iteration == "median" else run.select(iteration)
+    at = chosen.middle()
+    timeline = chosen.timeline(at)
+    received = chosen.arrival[at] - chosen.start[at].min()
+    found = observe(timeline, None if np.isnan(received).all() else received)
+    word = f"iteration {chosen.iterations[at]} of {len(run.iterations)}"
+    if run.job is not None and len(run.job.replicas) > 1:
+        word = f"replica {run.replica} of {len(run.job.replicas)}, {word}"
+    name, group = _family(run.schedule.name)
+    title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
+    text = f"measured, {word} in {spec}"
+    return Stated(found, text, title, name, group, True, run.notes, run.job, run.replica)
+
+
+def _family(name: str) -> tuple[str, int | None]:
+    """The family and the group size in the name of a recognised schedule; empty for one that is not ours."""
+    from ppsim.schedules import find
+
+    family, _, option = name.partition(" group-size=")
+    try:
+        return find(family).name, int(option) if option.isdecimal() else None
+    except UnknownSchedule:
+        return "", None

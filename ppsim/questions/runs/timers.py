@@ -1,0 +1,84 @@
+"""Totals of Megatron-LM's timers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import Given
+from ppsim.ask.options import Request
+from ppsim.ask.words import counted
+from ppsim.base.numbers import format_number
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from ppsim.real.traces.timers import Timer
+
+MOST_RANKS = 8  # columns of the table
+
+
+@dataclass(frozen=True)
+class Timers(Answer[Request]):
+    """The totals of one log.
+
+    Attributes:
+        source: the file.
+        timers: in the order of the log.
+    """
+
+    source: str
+    timers: Sequence[Timer]
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does not tell."""
+        rows = [
+            {
+                "name": timer.name,
+                "reports": timer.reports,
+                "least": _known(timer.least),
+                "most": _known(timer.most),
+                "ranks": [_known(time) for time in timer.ranks.tolist()],
+            }
+            for timer in self.timers
+        ]
+        return {"schema": "ppsim.read/1", "source": self.source, "format": "timers", "unit": "ms", "timers": rows}
+
+    def line(self) -> Iterator[Block]:
+        """What it is."""
+        ranks = max(len(timer.ranks) for timer in self.timers)
+        shown = f"of {counted(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
+        yield Line(f"log        {self.source}: {counted(len(self.timers), 'timer')} of Megatron-LM, {shown}", 11)
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, and a row for each timer."""
+        yield from self.line()
+        yield Line("           totals in ms, medians over all reports but the first; no op shows in them", 11)
+        yield ""
+        ranks = max(len(timer.ranks) for timer in self.timers)
+        columns = range(ranks if ranks <= MOST_RANKS else 0)
+        headings = ["timer", "least", "most", "slowest", "reports", *(f"rank {rank}" for rank in columns)]
+        rows = []
+        for timer in self.timers:
+            times = timer.ranks.tolist()
+            slowest = f"rank {times.index(timer.most)}" if times else ""
+            each = [_cell(times[rank]) if rank < len(times) else "" for rank in columns]
+            rows.append([timer.name, _cell(timer.least), _cell(timer.most), slowest, str(timer.reports), *each])
+        yield Table(headings, rows, spare=["reports"])
+
+
+def refuse_options(given: Given, names: tuple[str, ...]) -> None:
+    """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
+    if typed := given.spellings(names):
+        raise InputError(f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out")
+
+
+def _known(time: float) -> float | None:
+    return None if math.isnan(time) else time
+
+
+def _cell(time: float) -> str:
+    return "" if math.isnan(time) else format_number(time)

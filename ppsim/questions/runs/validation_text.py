@@ -1,0 +1,181 @@
+"""What ``ppsim validate`` says of its findings, on a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.base.numbers import MINUS, format_change, format_number, format_share
+
+if TYPE_CHECKING:
+    from ppsim.real.runs.record import Record
+    from ppsim.real.traces.run import RealRun
+    from ppsim.real.validation.analyse import Validation, Verdict
+    from ppsim.show.files.document import Story
+
+JOB_LEVELS = {
+    "replay": "its own op times",
+    "stage and kind": "medians of other steps, by stage and kind",
+    "+ worker": "and a factor of each device of each replica",
+    "+ microbatch": "or a line over the first stage's forward of each microbatch in this step",
+    "held-out": "both",
+}
+
+
+def verdict_line(value: dict[str, Any], held_out: bool, *, with_worst: bool) -> Line:
+    """Say how far off the predictions are, and whether that is within the tolerance, where the noise lets it tell."""
+    worst = f", {value['errors']['held-out']['worst']:.2%} (worst)" if with_worst else ""
+    what = "held-out predictions" if held_out else "predictions with own costs"
+    tolerance = f"the tolerance of {value['tolerance']:.0%}"
+    text = f"{what} are off by {value['errors']['held-out']['median']:.2%} (median){worst}: "
+    if value.get("lost_in_noise"):
+        told = f"no more than the noise, so whether they are within {tolerance} cannot be told"
+        return Line([text, (told, "bad"), "; measure on a quiet machine, or more --repeats"])
+    within = f"{'within' if value['passed'] else 'NOT within'} {tolerance}"
+    return Line([text, (within, "good" if value["passed"] else "fault")])
+
+
+def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
+    """What was predicted, and the errors with each term of the costs."""
+    from ppsim.ask.words import counted
+
+    shape = f"{counted(value['replicas'], 'replica')} x {counted(value['devices'], 'device')}"
+    steps = counted(len(value["iterations"]), "step")
+    yield Line(f"job        {run.source}: {value['schedule']}, {shape}, {steps}", 11)
+    measured = f"{format_number(value['measured'])} {value['unit']}"
+    yield Line(f"           each replica's time in each step, {measured} (median), predicted", 11)
+    for note in run.notes:
+        yield Line(f"           {note}", 11)
+    yield ""
+    for level, said in JOB_LEVELS.items():
+        error = value["errors"][level]
+        if level == "replay" and run.job and run.job.host is not None:
+            said += ", messages and gaps"
+        text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
+    yield ""
+
+
+def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) -> Iterator[Block]:
+    """A row per schedule, where the first is off, the errors by level, and where it was measured."""
+    yield from _table(validation, value["tolerance"])
+    for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
+        yield from _residuals(v)
+    for level, error in value["errors"].items():
+        text = f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}"
+        yield Line([(text, "name" if level == "held-out" else "")])
+    if validation.pairs:
+        yield Line(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2% apart", 11)
+    yield Line(f"measured   {_where(record)}", 11)
+    for line in _on_a_gpu(record):
+        yield Line(line, 11)
+
+
+def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
+    headings = ["schedule\n", "measured\nms", "p10 to p90\n", "predicted\nms"]
+    headings += ["nominal\n", "+ link\n", "+ host\n", "held-out\n"]
+    noise = any(v.floor is not None for v in validation.verdicts)
+    headings += [*(["noise\n"] if noise else []), "replay\n"]
+    rows = []
+    for v in validation.verdicts:
+        low, high = v.spread
+        times = [f"{v.makespan:.1f}", f"{low:.1f} {high:.1f}", f"{v.predicted:.1f}"]
+        errors = [format_change(v.errors[level]) for level in ("nominal", "link", "host")]
+        held = format_change(v.errors["held-out"]) + ("" if v.held_out else "*")
+        floor = [] if not noise else ["" if v.floor is None else format_share(v.floor)]
+        rows.append([v.run.name, *times, *errors, held, *floor, format_change(v.errors["replay"])])
+    held_out = headings.index("held-out\n")
+
+    def tone(row: int, column: int) -> str:
+        if column != held_out:
+            return "" if column else "name"
+        v = validation.verdicts[row]
+        if not v.held_out:
+            return "quiet"
+        return "good" if abs(v.errors["held-out"]) <= tolerance else "" if v.within_noise else "bad"
+
+    spare = ["p10 to p90\n", "+ link\n", "+ host\n", "replay\n", "nominal\n"]
+    yield Table(headings, rows, 110, spare, tone=tone)
+    if noise:
+        within = sum(v.within_noise for v in validation.verdicts)
+        yield Line(
+            "noise: the error with costs from the schedule's own other rounds. A held-out error within it cannot be "
+            f"told from none: {within} of {len(validation.verdicts)} are."
+        )
+    if any(not v.held_out for v in validation.verdicts):
+        counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
+        yield Line(f"* its costs come from its own run: not held out{counted}", 2)
+    yield ""
+
+
+def _residuals(v: Verdict) -> Iterator[Block]:
+    from ppsim.real.validation.analyse import CLASSES, find_worst_ops
+
+    yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
+    rows = [[f"device {device}", *(_shift(ms) for ms in row)] for device, row in enumerate(v.residual)]
+    yield Table(["", *CLASSES], rows, 110)
+    off = ", ".join(f"{op} on device {device} {_shift(shift)} ms" for op, device, _, shift in find_worst_ops(v, 3))
+    yield Line(f"furthest off: {off}")
+    yield ""
+
+
+def _shift(ms: float) -> str:
+    """Write how much later a prediction is, to a hundredth of a millisecond."""
+    return f"{ms:+.2f}".replace("-", MINUS)
+
+
+def _where(record: Record) -> str:
+    if record.settings["ops"] == "trace":
+        costs = f"nominal costs from {record.settings['costs']}"
+        if "clocks" in record.settings:
+            costs += f"; {record.settings['clocks']}"
+        if "gap_ms" in record.settings:
+            gap, latency = record.settings["gap_ms"], record.settings["latency_ms"]
+            costs += f"; between ops a device needs {gap:.2f} ms and a message {latency:.2f} ms (medians)"
+        if record.provenance["date"] == "unknown":
+            return "elsewhere; " + costs
+        return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
+    if record.settings.get("device") == "cuda":
+        return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)
+    return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)
+
+
+def _on_a_gpu(record: Record) -> Iterator[str]:
+    """What a reader must know of a run on GPUs: what it was, and whether the host kept ahead."""
+    settings = record.settings
+    if "emulation" in settings:
+        yield f"           {settings['emulation']}"
+        parts, factor = settings["partition_sms"], settings["interference"]
+        yield f"           a device is {parts} multiprocessors; ops take {factor:.2f} x as long with all devices busy"
+    for name, count in settings.get("launch_bound", {}).items():
+        yield f"           {name}: {count} repetitions left out, in which the GPU waited for the host (launch-bound)"
+    if shares := settings.get("issued_share"):
+        yield f"           the host had issued all ops after {max(shares.values()):.0%} of the makespan at most"
+
+
+def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
+    """What ``report_picker.js`` compares timelines by, predicted and measured ones read alike."""
+    import numpy as np
+
+    from ppsim.analysis.diff import MEANINGS, TERMS, terms_of
+    from ppsim.analysis.idle import explain_idle
+    from ppsim.analysis.observed import observe
+    from ppsim.real.validation.overlay import timelines_of
+    from ppsim.show.files.document import Story
+
+    found = map(observe, timelines_of(validation))
+    rows = np.array([terms_of(explain_idle(each.timeline, each.arrival)) for each in found])
+    used = np.flatnonzero(rows.any(axis=(0, 1)))
+    names, levels = [TERMS[term] for term in used], list(validation.verdicts[0].errors)
+    picker = {
+        "terms": names,
+        "meanings": {name: MEANINGS[name] for name in names},
+        "rows": [[[float(f"{value:.5g}") for value in device] for device in run] for run in rows[:, :, used]],
+        "levels": levels,
+        "errors": [
+            {"name": title, "texts": [format_change(verdict.errors[level]) for level in levels]}
+            for title, verdict in zip(titles, validation.verdicts, strict=True)
+        ],
+    }
+    return Story({"picker": picker})

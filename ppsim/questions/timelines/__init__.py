@@ -1,0 +1,3 @@
+"""Questions about schedules in time and memory."""
+
+__all__ = []

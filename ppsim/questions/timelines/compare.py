@@ -1,0 +1,240 @@
+"""Compare schedules on the same devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.groups import (
+    CostOptions,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
+from ppsim.ask.options import Request, flag, group
+from ppsim.ask.request import ask
+from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
+from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
+from ppsim.base.numbers import format_change
+from ppsim.engine.simple.columns import Column, columns_of
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import add_memory, build_costs, look_inside_costs
+from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.dealing import DealOptions
+from ppsim.prices.lengths import LengthOptions
+from ppsim.prices.replicas import ReplicaOptions
+from ppsim.prices.several import time_schedules
+
+if TYPE_CHECKING:
+    from ppsim.analysis.compare import Row
+    from ppsim.core.costs import Costs
+    from ppsim.core.timeline import Timeline
+    from ppsim.show.files.document import Document
+
+# the last columns to go on a narrow terminal
+ESSENTIAL = ("period", "makespan", "bubble_rate", "peak_activations_share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest(Request):
+    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
+
+    \b
+      ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
+      ppsim compare 1f1b dualpipe dualpipe-v --devices 8 --mb 20 -o compare.svg
+    """
+
+    question: ClassVar[str] = "compare"
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
+    output: FigureOptions = group(FigureOptions, "Output")
+    cap: str | None = cap_option()
+    memory: bool = flag("--memory", help="Draw what the devices hold below each chart.")
+    tradeoff: bool = flag(
+        "--tradeoff",
+        help="Draw time against peak activations, with the Pareto front, not charts.",
+        common=True,
+    )
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse a format that cannot show several schedules before anything is timed."""
+        from ppsim.show.files.document import abilities_of
+        from ppsim.show.files.tradeoff import check_suffix
+
+        for _, suffix in find_targets(self.output):
+            if self.tradeoff:
+                check_suffix(suffix)
+            elif abilities_of(suffix).one_schedule:
+                raise InputError(
+                    f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run"
+                )
+
+
+def compare(schedules: Sequence[str], **options: Any) -> Comparison:
+    """Time schedules on the same devices; ``options`` as ``ppsim compare`` takes them, by name.
+
+    Raises:
+        InputError: an option that is refused, or no schedule that takes the shape.
+    """
+    return answer(ask(CompareRequest, {"names": schedules} | options))
+
+
+def answer(request: CompareRequest) -> Comparison:
+    """Time what is asked for."""
+    cap = read_cap(request.cap) if request.cap else None
+    lengths = request.several, request.lengths, request.dealing
+    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths)
+    return Comparison(request, tuple(rows))
+
+
+@dataclass(frozen=True)
+class Comparison(Answer[CompareRequest]):
+    """Schedules on the same devices, those that take the shape timed.
+
+    Attributes:
+        rows: one per schedule, in the order asked for.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """Those of the schedules that take the shape."""
+        return [row.timeline for row in self.rows if row.timeline]
+
+    @cached_property
+    def costs(self) -> list[Costs]:
+        """The costs of each timeline."""
+        return [build_costs(each.schedule, self.request.costs, self.request.network) for each in self.timelines]
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """How to make the answer again."""
+        return inputs_of(self.given, self.costs[0])
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The schedules as rows of numbers; one that does not apply has a reason."""
+        return list(self.to_json()["schedules"])
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.compare/1``."""
+        from ppsim.analysis.compare import compare_object
+
+        capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
+        return compare_object(self.rows, self.inputs) | capped
+
+    @property
+    def _any_fits(self) -> bool:
+        return any(row.fits for row in self.rows)
+
+    def failure(self) -> PpsimError | None:
+        """That none fits, and the least cap that one does."""
+        return None if self._any_fits else fits_none(self.request.cap or "", [r.excess for r in self.rows])
+
+    def line(self) -> Iterator[Block]:
+        """How the fastest compares with the baseline."""
+        from ppsim.analysis.compare import conclude
+
+        yield Line(conclude(self.rows))
+
+    def blocks(self) -> Iterator[Block]:
+        """The table of all schedules, and the conclusion."""
+        yield from self._table()
+        yield ""
+        yield from self.line()
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: charts one above the other, or time against memory."""
+        if self.request.tradeoff:
+            from ppsim.analysis.tradeoff import Point
+
+            points = [
+                Point(r.name, r.makespan, r.peak, r.name.partition(":")[0], fits=r.fits)
+                for r in self.rows
+                if r.timeline
+            ]
+            return tradeoff_writers(points, f"makespan ({self.timelines[0].unit})", self.inputs, output)
+        timed = [(row, row.timeline.schedule) for row in self.rows if row.timeline]
+        titles = [title_with_chunks(own) + ("" if row.fits else " (over the cap)") for row, own in timed]
+        return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        rounds = tuple(row.metrics.round for row in self.rows if row.metrics)
+        if any(rounds):
+            document = replace(document, rounds=rounds)
+        executions = tuple(row.execution for row in self.rows if row.execution)
+        if executions and suffix == ".html":
+            document = replace(document, executions=executions)
+        insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
+        document = replace(document, insides=insides)
+        return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
+
+    def _table(self) -> Iterator[Block]:
+        from ppsim.analysis.compare import mark_front
+
+        rows = self.rows
+        timed = [r for r in rows if r.timeline]
+        first, unit = timed[0], self.timelines[0].unit
+        columns = [
+            column for column in columns_of("compare") if any(r.metrics and column.applies(r.metrics) for r in timed)
+        ]
+        headings = ["schedule\n"]
+        for column in columns:
+            headings.append(column.narrow.format(unit=unit))
+            if column.key == "makespan":
+                headings.append(f"vs\n{first.name}")
+        cap = read_cap(self.request.cap) if self.request.cap else None
+        headings += ["over\ncap"] if cap else []
+        cells = [
+            [r.name, *_cells(r, first, "*" if best else " ", columns), *([_excess(r, cap)] if cap else [])]
+            for r, best in zip(rows, mark_front(rows), strict=True)
+        ]
+        spare = [column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL]
+        spare.append(f"vs\n{first.name}")
+        fastest = min((r.makespan for r in timed if r.fits), default=None)
+
+        def tone(row: int, column: int) -> str:
+            if column == 0:
+                return "name"
+            best = headings[column].startswith("makespan") and rows[row].makespan == fastest
+            if headings[column].startswith("over") and rows[row].timeline:
+                return "good" if rows[row].fits else "bad"
+            return "good" if best or cells[row][column].endswith("*") else "quiet" if not rows[row].timeline else ""
+
+        yield Table(headings, cells, spare=spare, tone=tone)
+        yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+        yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
+        if cap:
+            amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
+            yield Line(f"cap {amount}; - within it, * of those within it")
+        yield from recomputed(each.schedule for each in self.timelines)
+        yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
+
+
+def _excess(r: Row, cap: Cap) -> str:
+    """What a device holds above the cap, a dash where it fits."""
+    return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
+
+
+def _cells(r: Row, first: Row, mark: str, columns: Sequence[Column]) -> Iterator[str]:
+    """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
+    for column in columns:
+        applies = r.metrics is not None and column.applies(r.metrics)
+        text = column.text(r.value(column)) if applies else "-"
+        yield text + mark if applies and column.key == "peak_activations_share" else text
+        if column.key == "makespan":
+            change = format_change(r.makespan / first.makespan - 1) if applies and first.makespan else "-"
+            yield "baseline" if r is first else change

@@ -1,0 +1,384 @@
+"""Time schedules under noise and slow hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import Given
+from ppsim.ask.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.options import Request, common, group, option
+from ppsim.ask.request import ask
+from ppsim.ask.tasks import TaskOptions, finish_tasks
+from ppsim.ask.write import Writers, find_targets, inputs_of
+from ppsim.base.notes import Report, progress
+from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.base.patterns import matches
+from ppsim.errors import InputError
+from ppsim.prices.build import build_costs
+from ppsim.prices.lengths import LengthOptions, find_load, law_of, shares_of
+from ppsim.prices.replicas import ReplicaOptions, Replicas
+from ppsim.prices.several import time_schedules
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.analysis.compare import Row
+    from ppsim.analysis.jitter import Chunk, Noise, Sampled
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.simple.batch import Floats
+
+    Runs = dict[str, tuple[Schedule, Costs]]
+    Alone = Mapping[str, Sequence[Sampled]]
+
+APART = 1_000_003  # between the seeds of replicas
+MOST_COUNT = 10**9  # more devices or links than any run has
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """How uneven the hardware is."""
+
+    cv: float = common(
+        "--cv",
+        default=0.05,
+        help="Noise of each op, copy, collective and message: deviation over mean. What runs on all devices has a draw "
+        "for each: the slowest decides.",
+    )
+    slow_devices: int = common(
+        "--slow-devices",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        help="Devices, picked at random, that are slow.",
+    )
+    slowdown: float = common("--slowdown", default=1.5, help="How many times slower they compute; they copy as fast.")
+    slow_links: int = common(
+        "--slow-links", type=click.IntRange(0, MOST_COUNT), default=0, help="Links, picked at random, that are slow."
+    )
+    link_slowdown: float = common("--link-slowdown", default=4.0, help="How many times longer they take.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JitterRequest(Request):
+    """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
+
+    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted. -o draws
+    how the makespans spread (svg, png, pdf, html). With --lengths each sample is a step of all replicas, whose
+    lengths are drawn anew where they are of a distribution; a second table has the spread by lengths alone and by
+    noise alone.
+
+    \b
+      ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
+      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1 -o spread.svg
+    """
+
+    question: ClassVar[str] = "jitter"
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    uneven: NoiseOptions = group(NoiseOptions, "Noise")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    samples: int = common("--samples", default=10_000, help="Iterations to draw.")
+    seed: int = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers.")
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    output: OutputOptions = group(OutputOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse a format that no shapes are drawn in before anything is timed."""
+        from ppsim.show.files.chart import check_chart
+
+        for _, suffix in find_targets(self.output):
+            check_chart(suffix, "how makespans spread")
+
+
+def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
+    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by name.
+
+    Raises:
+        InputError: an option that is refused, or no schedule that takes the shape.
+    """
+    return answer(ask(JitterRequest, {"names": schedules} | options))
+
+
+def answer(request: JitterRequest) -> Jitter:
+    """Draw what is asked for."""
+    import numpy as np
+
+    from ppsim.analysis.jitter import Noise
+    from ppsim.analysis.jitter import jitter as draw
+
+    costs, uneven, samples, seed = request.costs, request.uneven, request.samples, request.seed
+    rows = time_schedules(request.schedules.specs, request.shape, costs)
+    runs = {r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs)) for r in rows if r.timeline}
+    if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
+        raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
+    noise = Noise(**asdict(uneven))
+
+    def sample(runs: dict[str, tuple[Schedule, Costs]], seed: int, report: Report) -> list[Sampled]:
+        if request.tasks.dask or request.tasks.results:
+            kept_for = [asdict(noise), samples, seed, {name: digest(*run) for name, run in runs.items()}]
+            return draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
+        return draw(runs, noise, samples, seed, report)
+
+    alone: Alone = {}
+    with progress() as report:
+        if request.lengths.lengths is not None:
+            sampled, alone = _sample_lengths(request, runs, noise, report)
+        elif request.several.replicas is None:
+            sampled = sample(runs, seed, report)
+        else:
+            each = enumerate(_replicas(runs, request.several.replicas, costs))
+            sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
+    refused = tuple(row for row in rows if not row.timeline)
+    inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
+    reduction = request.several.t_reduce
+    if reduction and request.several.replicas is None and not alone:
+        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+    sampled = [_with_reduction(each, reduction) for each in sampled]
+    alone = {what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()}
+    return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
+
+
+@dataclass(frozen=True)
+class Jitter(Answer[JitterRequest]):
+    """Makespans of schedules over samples of uneven hardware.
+
+    Attributes:
+        sampled: the makespans of each schedule.
+        noise: how uneven the hardware was.
+        refused: the schedules that do not take the shape.
+        inputs: how to make the answer again.
+        alone: the makespans of each schedule with ``lengths`` alone and with ``noise`` alone; empty
+            without lengths.
+    """
+
+    sampled: tuple[Sampled, ...]
+    noise: Noise
+    refused: tuple[Row, ...]
+    inputs: Mapping[str, Any]
+    alone: Alone
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The schedules as rows of numbers."""
+        return list(self.json_object()["schedules"])
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.jitter/1``."""
+        from ppsim.analysis.jitter import jitter_object, spread_object
+
+        found = jitter_object(self.sampled, self.noise, self.request.seed, self.inputs)
+        for at, row in enumerate(found["schedules"] if self.alone else ()):
+            row["alone"] = {what: spread_object(each[at]) for what, each in self.alone.items()}
+            row["deviation"] = spread_object(self.sampled[at])["deviation"]
+        return found | {"refused": [{"name": row.name, "reason": row.reason} for row in self.refused]}
+
+    def line(self) -> Iterator[Block]:
+        """The one sentence: who to trust, and how far."""
+        yield Line(self._sentence())
+
+    def _sentence(self) -> str:
+        from ppsim.analysis.jitter import count_wins, rate_ranking
+
+        sampled = self.sampled
+        count = f"{len(sampled[0].makespans):,} samples"
+        best = min(sampled, key=lambda s: s.percentile(50))
+        if len(sampled) == 1:
+            half, most = best.percentile(50), best.percentile(99)
+            return (
+                f"{best.name}: half of {count} stay within {format_number(half)} {best.unit}, "
+                f"99% within {format_number(most)}"
+            )
+        share = count_wins(sampled)[sampled.index(best)]
+        return (
+            f"{best.name} is fastest in {format_share(share)} of {count}; "
+            f"the order of all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """The table of percentiles, and the sentence."""
+        yield self._table()
+        if self.alone:
+            yield ""
+            yield self._table_of_causes()
+        yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
+        yield ""
+        yield from self.line()
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: the shapes of spread as a picture, or with the table as a page."""
+        from ppsim.show.drawing.trust import draw_spread
+        from ppsim.show.files.chart import save_chart
+
+        table = self._table()
+        save = partial(
+            save_chart,
+            partial(draw_spread, self._drawn()),
+            output.width,
+            title="How makespans spread on uneven hardware",
+            said=self._sentence(),
+            inputs=self.inputs,
+            headings=[heading.replace("\n", " ") for heading in table.headings],
+            rows=table.rows,
+        )
+        return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def _drawn(self) -> list[Sampled]:
+        """What a picture draws: each schedule, and below it what lengths and noise do alone."""
+        drawn: list[Sampled] = []
+        for at, each in enumerate(self.sampled):
+            parts = [replace(rows[at], name=f"{each.name}, {what} alone") for what, rows in self.alone.items()]
+            drawn += [each, *parts]
+        return drawn
+
+    def _table_of_causes(self) -> Table:
+        """The spread of steps by lengths, by noise and by both."""
+        from ppsim.analysis.jitter import PERCENTILES, spread_object
+
+        unit = self.sampled[0].unit
+        headings = ["schedule\n", "spread by\n", f"deviation\n{unit}"]
+        headings += [f"p{p}\n{unit}" for p in PERCENTILES]
+        rows = list[list[str]]()
+        for at, each in enumerate(self.sampled):
+            for what, found in (*((w, r[at]) for w, r in self.alone.items()), ("both", each)):
+                value = spread_object(found)
+                times = (format_number(value[f"p{p}"]) for p in PERCENTILES)
+                rows.append([each.name, what, format_number(value["deviation"]), *times])
+        return Table(headings, rows)
+
+    def _table(self) -> Table:
+        from ppsim.analysis.jitter import PERCENTILES, count_wins
+
+        unit = self.sampled[0].unit
+        headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
+        headings += ["p99 over\nno noise", "fastest\nin"]
+        rows = []
+        wins = count_wins(self.sampled).tolist()
+        for s, share in zip(self.sampled, wins, strict=True):
+            late = format_change(s.percentile(99) / s.without_noise - 1) if s.without_noise else "-"
+            times = (format_number(s.percentile(p)) for p in PERCENTILES)
+            rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
+
+        def tone(row: int, column: int) -> str:
+            return ("" if wins[row] < max(wins) or headings[column] != "fastest\nin" else "good") if column else "name"
+
+        return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"], tone=tone)
+
+
+def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
+    """Yield the runs of each replica, with what its ops cost."""
+    for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
+        yield {name: (schedule, own) for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)}
+
+
+def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Report) -> tuple[list[Sampled], Alone]:
+    """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
+
+    Lengths of a distribution are drawn anew in each step; those of a file are the same in all.
+    """
+    import numpy as np
+
+    from ppsim.analysis.jitter import Noise
+    from ppsim.analysis.jitter import jitter as draw
+    from ppsim.inputs.profile.lengths import draw_factors, is_distribution
+
+    costs, lengths, samples = request.costs, request.lengths, request.samples
+    schedules = [schedule for schedule, _ in runs.values()]
+    if len({each.whole_microbatches for each in schedules}) > 1:
+        raise InputError("--lengths is for one number of microbatches, and these schedules have several", "--mb 8")
+    text, law = str(lengths.lengths), law_of(lengths, costs)
+    shares = shares_of(lengths, schedules[0], request.several.count)
+    drawn, quiet = is_distribution(text), Noise(cv=0.0)
+    if drawn and lengths.cp_of is not None:
+        raise InputError("--cp-of is of the microbatches of a file, and each sample draws others", "--lengths FILE")
+    load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
+    replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
+    factors = replicas.factors(schedules[0].n_devices)
+    found: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
+
+    def part(own: Runs, noise: Noise, r: int, step: Floats | None = None) -> list[Sampled]:
+        return draw(own, noise, samples, request.seed + APART * r, report, factors=step)
+
+    for r, row in enumerate(factors):
+        slow = {name: (schedule, _slowed(prices, row)) for name, (schedule, prices) in runs.items()}
+        if load is None:
+            step = draw_factors(text, shares, law, r, samples, padded=lengths.padded)
+            found["lengths"].append(part(slow, quiet, r, step))
+            found["noise"].append(part(slow, noise, r))
+            found["both"].append(part(slow, noise, r, step))
+            continue
+        own = {name: (schedule, load.costs(schedule, prices, r)) for name, (schedule, prices) in slow.items()}
+        even = {name: (schedule, load.even_costs(schedule, prices)) for name, (schedule, prices) in slow.items()}
+        found["both"].append(part(own, noise, r))
+        found["noise"].append(part(even, noise, r))
+        same = [replace(each, makespans=np.full(samples, each.without_noise)) for each in found["both"][-1]]
+        found["lengths"].append(same)
+    slowest = {what: _slowest(each) for what, each in found.items()}
+    return slowest.pop("both"), slowest
+
+
+def _slowed(prices: Costs, row: NDArray[np.float64]) -> Costs:
+    """Return costs where each device takes this many times as long."""
+    if (row == 1).all():
+        return prices
+    return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / row)
+
+
+def _with_reduction(sampled: Sampled, time: float) -> Sampled:
+    """Add the time of the collectives after the slowest replica."""
+    return replace(sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time)
+
+
+def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
+    """Of each schedule's samples, one list per replica, the replica that is last in each."""
+    import numpy as np
+
+    return [
+        replace(
+            of_each[0],
+            without_noise=max(each.without_noise for each in of_each),
+            makespans=np.max([each.makespans for each in of_each], axis=0),
+        )
+        for of_each in zip(*sampled, strict=True)
+    ]
+
+
+def _draw(
+    tasks: TaskOptions, inputs: object, report: Report, draw: Callable[[Chunk], Floats], chunks: Mapping[str, Chunk]
+) -> dict[str, Floats]:
+    """Draw the chunks where the options say."""
+    import numpy as np
+
+    def is_sound(key: str, row: Mapping[str, Any]) -> bool:
+        chunk = chunks.get(key)
+        if not matches(row, {"first": int, "makespans": [float]}):
+            return False
+        return chunk is None or len(row["makespans"]) == chunk.stop - chunk.first
+
+    rows = finish_tasks(partial(draw_row, draw), chunks, tasks, inputs, report, is_sound=is_sound)
+    return {key: np.array(rows[key]["makespans"]) for key in chunks}
+
+
+def draw_row(draw: Callable[[Chunk], Floats], chunk: Chunk) -> dict[str, Any]:
+    """Draw a chunk of samples, as a row."""
+    return {"first": chunk.first, "makespans": draw(chunk).tolist()}
+
+
+def digest(schedule: Schedule, costs: Costs) -> str:
+    """Compute a short text that differs for another schedule or other costs."""
+    import numpy as np
+
+    queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    times = (costs.durations(schedule), costs.latencies(schedule))
+    return sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))).hexdigest()

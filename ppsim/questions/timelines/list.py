@@ -1,0 +1,268 @@
+"""List all schedules, or explain one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.ask import words
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table
+from ppsim.ask.groups import JsonOption, OneSchedule
+from ppsim.ask.options import Request, common, flag, group
+from ppsim.base.notes import note
+from ppsim.base.numbers import format_number
+from ppsim.base.source import read_text
+from ppsim.base.text import guess_of, quote
+from ppsim.engine.detailed.named_links import NAMED
+from ppsim.engine.simple.columns import shape_of
+from ppsim.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.schedules import Family
+
+SHELVES = ("models", "clusters", "gpus", "software", "links")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListRequest(Request):
+    """List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links.
+
+    Of one schedule: its idea, needs, closed forms, paper and a small chart.
+
+    \b
+      ppsim list
+      ppsim list zb-1p
+      ppsim list dualpipe --devices 8 --mb 20
+      ppsim list --clusters
+      ppsim list --models --gpus --json
+    """
+
+    question: ClassVar[str] = "list"
+    schedule: OneSchedule = group(OneSchedule)
+    devices: int = common("--devices", "--pp", default=4, help="Devices of the example.")
+    microbatches: int = common(*("--mb", "-m", "--microbatches"), default=8, help="Its microbatches.")
+    models: bool = flag("--models", help="The models, for --model.", common=True)
+    clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True)
+    gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True)
+    software: bool = flag("--software", help="The training frameworks, for --software.", common=True)
+    links: bool = flag("--links", help="The links, for cluster files, words and --link.", common=True)
+    face: JsonOption = group(JsonOption)
+
+    @property
+    def shelves(self) -> tuple[str, ...]:
+        """What of the library is asked for; nothing where schedules are."""
+        return tuple(name for name in SHELVES if getattr(self, name))
+
+
+def answer(request: ListRequest) -> Schedules | Shelves | Description:
+    """List them, or explain the one that is named (InputError: no such schedule, or several)."""
+    if not (request.schedule.names or request.schedule.schedule):
+        return Shelves(request) if request.shelves else Schedules(request)
+    if request.shelves:
+        raise InputError(f"--{request.shelves[0]} lists all of them", "leave out the schedule")
+    from ppsim.schedules import family_of
+
+    spec = request.schedule.spec
+    if family := family_of(spec):
+        return Description(request, family)
+    raise InputError(f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}")
+
+
+@dataclass(frozen=True)
+class Schedules(Answer[ListRequest]):
+    """All schedules."""
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row of facts for each."""
+        from ppsim.schedules import families
+
+        return [words.family_object(family) for family in families()]
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.list/1``."""
+        return {"schema": "ppsim.list/1", "schedules": self.table}
+
+    def blocks(self) -> Iterator[Block]:
+        """Each with its needs, closed forms and torch's name."""
+        from ppsim.schedules import families
+
+        for family in families():
+            also = f", also {', '.join(family.aliases)}" if family.aliases else ""
+            yield Line([(family.name, "name"), (also, "quiet")], 4)
+            facts = {
+                "needs": words.needs(family),
+                "bubble": family.bubble,
+                "peak activations": family.peak,
+                "torch": family.torch,
+            }
+            yield from (Line([(f"    {fact:<18}", "quiet"), text], 22) for fact, text in facts.items() if text)
+        yield ""
+        yield Line(
+            "P devices, V stages per device, M microbatches, N group size, K slices of a sequence; times are for a "
+            "device's share of the model. Models and machines: ppsim list --models --clusters --gpus --software --links"
+        )
+
+
+@dataclass(frozen=True)
+class Description(Answer[ListRequest]):
+    """A schedule explained."""
+
+    family: Family
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.describe/1``."""
+        return {"schema": "ppsim.describe/1", **words.family_object(self.family)}
+
+    def blocks(self) -> Iterator[Block]:
+        """Idea, facts and a small chart."""
+        from ppsim.core.costs import costs_for
+        from ppsim.engine.simple.longest_path import simulate
+        from ppsim.engine.simple.metrics import measure
+        from ppsim.schedules import schedule_from
+
+        family, request = self.family, self.request
+        schedule = schedule_from(request.schedule.spec, devices=request.devices, microbatches=request.microbatches)
+        timeline = simulate(schedule, costs_for(schedule))
+        metrics = measure(timeline)
+        more = " unless --chunks says so" if family.chunks > 1 else ""
+        facts = {
+            "needs": words.needs(family),
+            "placement": f"{family.placement}, {family.chunks} per device{more}",
+            "bubble": family.bubble,
+            "peak activations": family.peak,
+            "paper": family.paper,
+            "torch": family.torch,
+            "also called": ", ".join(family.aliases),
+            "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
+        }
+        yield Line([(family.title, "name"), f" ({family.name})\n"])
+        yield Drawn(self._idea)
+        yield ""
+        yield from (Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text)
+        yield ""
+        yield Line(f"{words.shape_line(schedule)}, t_F = t_I = t_W = 1 per device", 2)
+        yield Chart(timeline, metrics)
+        yield ""
+        yield Line(words.result_line(family.name, metrics, shape_of(schedule), timeline.unit))
+
+    def _idea(self, screen: Console) -> Iterator[Block]:
+        yield Line(" ".join(self.family.idea.split()) if screen.is_terminal else self.family.idea)
+
+
+@dataclass(frozen=True)
+class Shelves(Answer[ListRequest]):
+    """What the library has."""
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each, of all that was asked for."""
+        return [{"kind": name, **row} for name in self.request.shelves for row in rows_of(name)]
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.list/1``."""
+        return {"schema": "ppsim.list/1", **{name: rows_of(name) for name in self.request.shelves}}
+
+    def blocks(self) -> Iterator[Block]:
+        """A table for each."""
+        for name in self.request.shelves:
+            rows = rows_of(name)
+            headings = list(rows[0])
+            yield Table(
+                headings, [[_short(row[key]) for key in headings] for row in rows], left=[headings[0], "source"]
+            )
+            yield ""
+        yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
+
+
+def rows_of(shelf: str) -> list[dict[str, Any]]:
+    """List what the library has of one kind, by name, with what tells its entries apart."""
+    if shelf == "models":
+        from ppsim.workload.model.model import count_parameters, library, read_model
+
+        found = [read_model(name) for name in library()]
+        return [
+            {
+                "model": model.name,
+                "parameters_b": count_parameters(model) / 1e9,
+                "active_b": count_parameters(model, active=True) / 1e9,
+                "layers": model.layers,
+                "hidden": model.hidden,
+                "seq": model.seq,
+            }
+            for model in found
+        ]
+    if shelf == "software":
+        from ppsim.workload.plans.software import softwares
+
+        return [
+            {"software": name, "on": found.on, "schedules": ", ".join(found.runs) or "all", "source": found.source}
+            for name, found in softwares().items()
+        ]
+    if shelf == "links":
+        return [{"link": name, "latency_us": alpha, "gb_per_s": speed} for name, (alpha, speed) in NAMED.items()]
+    from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
+
+    if shelf == "gpus":
+        return [_gpu(read_gpu(name)) for name in gpus()]
+    return [
+        {
+            "cluster": machine.name,
+            "gpu": machine.gpu.name,
+            "gpus_of_a_node": machine.per_node,
+            "gb_per_s_within": machine.within / 1e9,
+            "gb_per_s_between": machine.between / 1e9,
+        }
+        for machine in map(read_machine, machines())
+    ]
+
+
+def _gpu(gpu: Any) -> dict[str, Any]:
+    peaks = {f"{name}_tflops": getattr(gpu.tflops, name) or None for name in ("bf16", "fp16", "fp8", "fp4")}
+    return {"gpu": gpu.name, "memory_gib": gpu.memory_gib, "hbm_gb_per_s": gpu.hbm_gb_per_s, **peaks}
+
+
+def card_of(name: str) -> dict[str, Any]:
+    """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty where it is none.
+
+    Of software with a release, what that release does: where rules ask for a precision, a host or a model, others.
+
+    Raises:
+        InputError: words that make no cluster, a file that cannot be read.
+    """
+    from ppsim.engine.detailed import cluster as clusters
+    from ppsim.workload.hardware.hardware import SCHEMA, gpus, machines, read_cluster, read_gpu, read_machine
+    from ppsim.workload.model.model import library
+    from ppsim.workload.plans.software import read_software, softwares
+
+    plain, release, _ = name.lower().partition("@")
+    if plain in softwares():
+        version = read_software(name)
+        if said := version.as_if:
+            note(said)
+        done = {"release": name.partition("@")[2], **version.techniques(None)} if release else asdict(version.software)
+        return {"name": plain, **done}
+    text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
+    if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))) or f'"{clusters.SCHEMA}"' in text:
+        cluster = read_cluster(name)
+        return {"cluster": name, **asdict(cluster)} | ({"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {})
+    if plain in gpus() or f'"{SCHEMA}"' in text:
+        return asdict(read_gpu(name))
+    guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
+    if guess != guess_of(plain, library()) and not Path(name).exists():
+        raise InputError(
+            f"nothing called {quote(name)} in the library and no such file.{guess}",
+            "ppsim list --models --clusters --gpus --software",
+        )
+    return {}
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    return format_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,459 @@
+"""Memory of every device over time, and whether it fits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
+from ppsim.ask.given import Given
+from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.request import ask
+from ppsim.ask.words import recomputed, shape_line, title_of
+from ppsim.ask.write import Writers, document_writers, inputs_of
+from ppsim.base.numbers import format_change, format_number
+from ppsim.base.units import format_size
+from ppsim.errors import PpsimError
+from ppsim.prices.build import build, build_memory, layout_for
+from ppsim.prices.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
+from ppsim.prices.trained import Trained, TrainedOptions, model_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.report import MemoryReport
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.schedules import Alternative
+    from ppsim.show.files.document import Document
+    from ppsim.workload.layout.layout import Layout
+
+MARGIN, MOST_ROWS = 40, 32
+GIB = 2.0**30
+COUNTED_ACTIVATIONS = "an activation is held from F to the end of B, or of W where backwards are split"
+COUNTED_BYTES = "not counted: the driver, communicators and gaps between tensors, some 6 % of a GPU"
+MOST_STACKS = 16  # devices whose content a page has
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRequest(Request):
+    """Memory of every device over time: its peak, when, and what holds it.
+
+    Counts activations, or bytes with --model or a --profile that has them. An activation is what the forward of one
+    stage leaves for one microbatch; it is held from the start of F to the end of B, or of W where backwards are split.
+    V chunks make V of them of a device's 1/P share of the model, in which --cap and ppsim compare count.
+    Bytes are weights, gradients, Adam's states, activations and buffers of messages; the driver, communicators and gaps
+    between tensors are not counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
+    what would fit. Figures show the curves below the schedule.
+
+    \b
+      ppsim memory --schedule zb-1p --stages 4 --mb 8
+      ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB -o memory.svg
+    """
+
+    question: ClassVar[str] = "memory"
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    model: str | None = model_option("Bytes")
+    training: TrainedOptions = group(TrainedOptions, "Training of --model")
+    cap: str | None = cap_option("--model or --profile")
+    measured: str | None = common("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
+    breakdown: bool = flag(
+        "--breakdown",
+        help="What holds each device's peak; in figures, what fills the fullest over time.",
+        common=True,
+    )
+    output: FigureOptions = group(FigureOptions, "Output")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+
+def memory(schedule: str, **options: Any) -> Memory:
+    """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+
+    Raises:
+        InputError: an option or a shape that is refused.
+    """
+    return answer(ask(MemoryRequest, {"names": schedule} | options))
+
+
+def answer(request: MemoryRequest) -> Memory:
+    """Count what is asked for."""
+    from ppsim.engine.memory.report import report
+
+    model = Trained(request.model, request.training) if request.model else None
+    case = Case(request.schedule.spec, request.shape, request.costs, model)
+    timeline, held, prices = case.simulate()
+    most = None
+    if request.cap is not None:
+        most = read_cap(request.cap).of_schedule(timeline.schedule, held.unit)
+    found = report(timeline, held, most)
+    near, unsearched = find_alternatives(found, case) if found.over else ((), False)
+    beside = None if request.measured is None else compare_measured(found, request.measured)
+    return Memory(request, found, inputs_of(Given.of(request), prices), near, unsearched, beside)
+
+
+@dataclass(frozen=True)
+class Memory(Answer[MemoryRequest]):
+    """What the devices hold over time.
+
+    Attributes:
+        report: peaks, when they are and what holds them, and which devices pass the cap.
+        inputs: how to make the answer again.
+        alternatives: what fits, where a device passes the cap.
+        unsearched: whether splits of the layout that ppsim partition searches may fit as well.
+        beside: measured peaks beside these; None where none were given.
+    """
+
+    report: MemoryReport
+    inputs: Mapping[str, Any]
+    alternatives: tuple[Alternative, ...] = ()
+    unsearched: bool = False
+    beside: dict[str, Any] | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """The schedule with its times."""
+        return self.report.timeline
+
+    @property
+    def peak(self) -> list[int]:
+        """The most each device holds, in bytes or activations."""
+        return [peak.value for peak in self.report.peaks]
+
+    @property
+    def fits(self) -> bool:
+        """Whether no device passes the cap."""
+        return not self.report.over
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.memory/1``."""
+        from ppsim.engine.memory.report import memory_object
+
+        rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in self.alternatives]
+        return memory_object(self.report, self.inputs, rows) | ({"measured": self.beside} if self.beside else {})
+
+    def line(self) -> Iterator[Block]:
+        """The peak, where and when."""
+        schedule = self.timeline.schedule
+        size, where = self._fullest()
+        yield f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}"
+
+    def blocks(self) -> Iterator[Block]:
+        """The curves of the devices, the peak and what holds it."""
+        from ppsim.engine.memory.usage import BYTES
+
+        found, schedule = self.report, self.timeline.schedule
+        unit, fullest = found.curve.unit, found.fullest
+        size, where = self._fullest()
+        yield Line([(title_of(schedule), "name"), f"  {shape_line(schedule)}"])
+        yield Drawn(self._bars)
+        held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
+        yield ""
+        yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
+        parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
+        yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
+        yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
+        if found.cap is not None and self.fits:
+            yield Line([(spare_text(found), "good")])
+        if unit != BYTES:
+            yield from recomputed([schedule])
+        if self.request.breakdown:
+            yield Drawn(self._breakdown, at_least=100)
+        if self.beside is not None:
+            yield from measured_lines(self.beside)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: the schedule with the curves below it."""
+        title = title_of(self.timeline.schedule)
+        return document_writers([self.timeline], [title], self.inputs, output, complete=self._complete)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
+        from ppsim.engine.memory.usage import share_unit, stacks
+
+        found = self.report
+        if suffix != ".html":
+            shown = stacks(self.timeline, found.model)[0] if self.request.breakdown else found.curve
+            return replace(document, memory=(shown,), cap=found.common_cap)
+        held = stacks(self.timeline, found.model, MOST_STACKS)
+        held = share_unit(held, [self.timeline.schedule] * len(held))
+        further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
+        return replace(document, memory=(found.curve,), cap=found.common_cap, curves=(further,))
+
+    def notes(self) -> Iterator[str]:
+        """Where files cannot show the caps."""
+        if isinstance(self.report.cap, tuple) and self.request.output.output:
+            yield "files mark no cap: the devices have different ones"
+
+    def failure(self) -> PpsimError | None:
+        """What does not fit, and what would."""
+        return None if self.fits else does_not_fit(self.report, self.alternatives, self.unsearched)
+
+    def _fullest(self) -> tuple[str, str]:
+        found, fullest = self.report, self.report.fullest
+        where = f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, {found.label(fullest.op)}"
+        if found.curve.unit == "B":
+            return format_size(fullest.value), where
+        return write_count(fullest.value, _per_unit(found), found.curve.unit), where
+
+    def _bars(self, screen: Console) -> Iterator[Block]:
+        """A line of bars for each device."""
+        from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
+        from ppsim.show.drawing.terminal import carries
+
+        found = self.report
+        columns = max(20, min(screen.width, 160) - MARGIN)
+        levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
+        timeline, curve = found.timeline, found.curve
+        full = format_amount(found.fullest.value, curve.unit)
+        capped = f", cap {format_cap(found)}" if found.cap is not None else ""
+        scale = f"1 column = {format_number(timeline.makespan / columns)} {timeline.unit}, full height = {full}{capped}"
+        yield Line([(scale, "quiet")])
+        name_width = len(f"dev {len(found.peaks) - 1}")
+        for peak in _shown(found.peaks):
+            if peak is None:
+                yield _left_out(found, screen)
+                continue
+            line = bars(curve, peak.device, timeline.makespan, columns, levels)
+            over = peak.value > found.cap_of(peak.device)
+            size = format_size(peak.value, curve.unit)
+            row: list[Part] = [f"{f'dev {peak.device}':<{name_width}} ", *_bar_parts(found, peak.device, line), "  "]
+            row += [(f"{size:>9}", "bad" if over else "name"), (f" at {peak.time:g}, {found.label(peak.op)}", "quiet")]
+            yield Line([*row, ("  over", "fault")] if over else row, name_width + 1)
+
+    def _breakdown(self, screen: Console) -> Iterator[Block]:
+        """What holds each device's peak, as a table."""
+        found = self.report
+        names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
+        yield "\nat each device's peak"
+        rows = [
+            [_left_out(found, screen), *[""] * len(names)]
+            if peak is None
+            else [f"dev {peak.device}", *(format_size(peak.parts[name], found.curve.unit) for name in names)]
+            for peak in _shown(found.peaks)
+        ]
+        least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
+        headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}  # the last word below the others
+        spare = [headings[name] for name in least]
+        yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schedule's spelling and shape, with its costs and the model whose bytes its stages hold."""
+
+    spec: str
+    shape: ShapeOptions
+    costs: CostOptions
+    model: Trained | None
+
+    def simulate(self) -> tuple[Timeline, MemoryModel, Costs]:
+        """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
+        from ppsim.engine.simple.longest_path import simulate
+
+        schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
+        held, prices = build_memory(schedule, prices, self.costs, self.model)
+        return simulate(schedule, prices), held, prices
+
+    def fix(self, options: str, cap: int, **costs: Any) -> Alternative | None:
+        """The same with other costs, which ``options`` spell, if that fits a cap in the memory model's unit."""
+        from ppsim.engine.memory.usage import curves
+        from ppsim.schedules import Alternative
+
+        try:
+            timeline, held, _ = replace(self, costs=replace(self.costs, **costs)).simulate()
+        except PpsimError:
+            return None
+        peak = curves(timeline, held).peak.max()
+        per_unit = activations_per_unit(timeline.schedule, held.unit)
+        return Alternative(options, peak / per_unit, timeline.makespan) if peak <= cap else None
+
+
+def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
+    """What fits instead, each found by running this command with the options it names; whether splits are left.
+
+    Where devices have different caps, what fits the least of them on all.
+    """
+    from ppsim.engine.memory.usage import ACTIVATIONS, curves
+    from ppsim.questions.optimum.partition_problem import searches_soon
+    from ppsim.schedules import Request as Sought
+    from ppsim.schedules import Trial, find_fitting
+
+    def attempt(request: Sought) -> Trial:
+        timeline, held, _ = replace(case, spec=request.spec, shape=ShapeOptions(**request.numbers)).simulate()
+        per_unit = activations_per_unit(timeline.schedule, held.unit)
+        return Trial(curves(timeline, held).peak.max() / per_unit, timeline.makespan)
+
+    devices = range(len(found.peaks))
+    most = int(min(map(found.cap_of, devices)))
+    schedule, unit = found.timeline.schedule, found.curve.unit
+    cap = most / activations_per_unit(schedule, unit)
+    near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
+    # Counts of activations leave out what a forward keeps with recompute.
+    again = None if unit == ACTIVATIONS or case.costs.recompute else case.fix("--recompute", most, recompute=True)
+    split, unsearched = None, False
+    if case.costs.layout:
+        layout = layout_for(schedule, case.costs.layout)
+        unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
+        split = None if unsearched else _split_otherwise(schedule, layout, case, most, unit)
+    return tuple(each for each in (again, split, *near) if each), unsearched
+
+
+def _split_otherwise(schedule: Schedule, layout: Layout, case: Case, most: int, unit: str) -> Alternative | None:
+    """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.questions.optimum.partition_problem import Asked, find_fitting_layout
+
+    if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
+        return None
+    unsplit = replace(case.costs, layout=None)
+    cap = f"{most}B" if unit == BYTES else number_at_least(most / activations_per_unit(schedule, unit))
+    asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
+    try:
+        text = find_fitting_layout(asked, schedule)
+    except PpsimError:
+        return None
+    return case.fix(f"--layout {shlex.quote(text)}", most, layout=text) if text else None
+
+
+def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
+    """The bars of a device, those above the cap as bad."""
+    from ppsim.engine.memory.report import columns
+
+    over = columns(found.curve, device, found.timeline.makespan, len(line)) > found.cap_of(device)
+    runs = groupby(zip(line, over.tolist(), strict=True), key=lambda pair: pair[1])
+    return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
+
+
+def _left_out(found: MemoryReport, screen: Console) -> str:
+    from ppsim.show.drawing.terminal import signs_for
+
+    return f"{signs_for(screen.encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more devices"
+
+
+def _shown(rows: list[Any]) -> list[Any]:
+    """All rows, or the first and the last with None between."""
+    return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
+
+
+def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
+    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
+    from ppsim.engine.memory.report import find_excess
+
+    unit, peak = found.curve.unit, found.over[0]
+    cap = int(found.cap_of(peak.device))
+    always = sum(peak.parts[name] for name in found.model.static)
+    if always > cap:
+        when = f"holds {format_size(always, unit)} before its first activation"
+    else:
+        first = find_excess(found, peak)
+        when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
+    more = len(found.over) - 1
+    message = (
+        f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} {when} "
+        f"and needs {format_size(peak.value - cap, unit)} more at its peak"
+        + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
+    )
+    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})" for a in near]
+    if unsearched:
+        before = sum(not a.options.startswith("--mb") for a in near)
+        fits.insert(before, "ppsim partition with this --cap (searches other splits)")
+    other = (
+        "more devices, a higher tp or zero, recompute, or a smaller mbs"
+        if unit == "B"
+        else f"a larger --cap; this run needs {number_at_least(found.fullest.value / _per_unit(found))}"
+    )
+    return PpsimError(message, " or ".join(fits) or other)
+
+
+def _changed(fix: Alternative) -> str:
+    """What makes a fix's makespan no match for the one asked for."""
+    return ", another number of microbatches" if fix.options.startswith("--mb") else ""
+
+
+def format_cap(found: MemoryReport) -> str:
+    """Write the cap with its unit; of devices that have different caps all of them."""
+    caps = found.cap if isinstance(found.cap, tuple) else (found.cap or 0,)
+    if found.curve.unit == "B":
+        return ", ".join(map(format_size, caps))
+    shares = ", ".join(format_number(cap / _per_unit(found)) for cap in caps)
+    if _per_unit(found) == 1:
+        return f"{shares} {found.curve.unit}"
+    schedule, each = found.timeline.schedule, ", ".join(map(format_number, caps))
+    if schedule.n_slices > 1:
+        return f"{shares} {found.curve.unit} ({each} of slices)"
+    return f"{shares} {found.curve.unit} {OF_A_SHARE} ({each} of stages)"
+
+
+def _per_unit(found: MemoryReport) -> float:
+    """How many of the curve's unit one unit of ``--cap`` stands for."""
+    return activations_per_unit(found.timeline.schedule, found.curve.unit)
+
+
+def spare_text(found: MemoryReport) -> str:
+    """Write whether all devices are within the cap, and by how much the nearest is, or how much it lacks."""
+    spare, peak = found.least_spare
+    unit = found.curve.unit
+    held = f"device {peak.device} holds {format_size(peak.value, unit)}"
+    if spare < 0:
+        return f"does not fit {format_cap(found)}: {held}, {format_size(-spare, unit)} too much"
+    return f"fits {format_cap(found)}: {held}, {format_size(spare, unit)} to spare"
+
+
+def format_amount(value: int, unit: str) -> str:
+    """Write an amount with its unit."""
+    return format_size(value, unit) + ("" if unit == "B" else f" {unit}")
+
+
+def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
+    """Compare measured peaks with the report's; activations are given a base and a size by least squares first.
+
+    Raises:
+        InputError: the file has no peaks, or not one for each device.
+    """
+    import numpy as np
+
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.workload.cost.measured import fit_line, read_peaks
+
+    peaks = read_peaks(path, len(found.peaks))
+    held = np.array([peak.value for peak in found.peaks], np.float64)
+    line: dict[str, float] = {}
+    if found.curve.unit != BYTES:
+        base, each = fit_line(held, peaks)
+        line = {"base_gib": base / GIB, "activation_gib": each / GIB}
+        held = base + each * held
+    rows = [
+        {
+            "device": device,
+            "peak_gib": here / GIB,
+            "measured_gib": peak / GIB,
+            "error": here / peak - 1 if peak else None,
+        }
+        for device, (here, peak) in enumerate(zip(held.tolist(), peaks.tolist(), strict=True))
+    ]
+    return {"devices": rows, **line, "worst": int(peaks.argmax())}
+
+
+def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
+    """Lines of measured peaks beside the schedule's, and which device holds most."""
+    yield f"\n{'':<9}{'here':>10} {'measured':>10} {'error':>7}  GiB"
+    for row in beside["devices"]:
+        error = "-" if row["error"] is None else format_change(row["error"])
+        name = f"dev {row['device']}"
+        yield f"{name:<9}{row['peak_gib']:>10.2f} {row['measured_gib']:>10.2f} {error:>7}"
+    if "base_gib" in beside:
+        yield (
+            f"fitted to the measured peaks: {beside['base_gib']:.1f} GiB that each device always holds, "
+            f"{beside['activation_gib']:.2f} GiB an activation"
+        )
+    worst = beside["devices"][beside["worst"]]
+    yield f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB"

@@ -1,0 +1,462 @@
+"""Time one schedule and show it."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Chart, Line
+from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
+from ppsim.ask.request import ask
+from ppsim.ask.words import (
+    counted,
+    counts_lines,
+    encoder_lines,
+    recomputed,
+    result_line,
+    shape_line,
+    summary,
+    title_of,
+)
+from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
+from ppsim.base.atomic_file import open_atomically
+from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple.columns import shape_of
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
+from ppsim.prices.cap import cap_option, read_cap, report_held
+from ppsim.prices.chunked import Chunks, chunks_of
+from ppsim.prices.dealing import (
+    DealOptions,
+    DealtLoad,
+    assignment_object,
+    deal_load,
+    loads_section,
+    save_assignment,
+)
+from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
+from ppsim.prices.timing import execute_slots, note_queues, time_ops
+from ppsim.schedules import family_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ppsim.analysis.reorder import Reordered
+    from ppsim.core.costs import Costs
+    from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.report import MemoryReport
+    from ppsim.engine.simple.metrics import Metrics
+    from ppsim.show.files.document import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Request):
+    """Time one schedule and show it.
+
+    The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
+    in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
+
+    Peak activations count those of one stage and microbatch, each held from the start of F to the end of B, or of W
+    where backwards are split; with --recompute, from R on. ppsim memory counts bytes.
+
+    \b
+      ppsim run 1f1b --stages 4 --mb 8
+      ppsim run -s dualpipe --devices 8 --mb 20 -o fig.pdf -o report.html
+    """
+
+    question: ClassVar[str] = "run"
+    schedule: OneSchedule = group(OneSchedule, "Shape")
+    shape: ShapeOptions = group(ShapeOptions, "Shape")
+    costs: CostOptions = group(CostOptions, "Costs")
+    output: FigureOptions = group(FigureOptions, "Output")
+    cap: str | None = cap_option()
+    face: FaceOptions = group(FaceOptions, "Output")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).")
+    merge_bw: bool = flag("--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.")
+    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+    lanes: bool = flag("--lanes", help="Show copies and collectives in a line below each device of the chart.")
+    memory: bool | None = flag(
+        "--memory/--no-memory", help="Draw what the devices hold below figures (on, except in style paper)."
+    )
+    grid: bool = flag(
+        "--grid",
+        help="Show the steps on integer time slots, empty where a device must wait; -o csv or json.",
+    )
+    reorder: bool = flag("--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.")
+    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    lengths: LengthOptions = group(LengthOptions, "Lengths")
+    dealing: DealOptions = group(DealOptions, "Lengths")
+    own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
+
+
+def run(schedule: str | Schedule, **options: Any) -> Any:
+    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
+
+    Args:
+        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
+        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+
+    Raises:
+        InputError: an option or a shape that is refused.
+    """
+    return answer(ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options))
+
+
+def answer(request: RunRequest) -> Run | Grid:
+    """Time what is asked for."""
+    spec, network = request.own or request.schedule.spec, request.network
+    if request.lowered:
+        network = replace(network, p2p=network.p2p or "overlap")
+    schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
+    if request.lanes and not schedule.has_lanes:
+        raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
+    if request.grid:
+        return Grid(request, schedule)
+    load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
+    if load and request.dealing.wanted:
+        dealt = deal_load(
+            request.dealing, partial(_with_microbatches, request), (schedule, prices), load, request.several
+        )
+        schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
+    each = time_replicas(schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered)
+    if load and each:
+        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+    timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
+    order = None
+    if request.reorder:
+        from ppsim.analysis.reorder import reorder
+
+        order = reorder(schedule, prices)
+    held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
+    metrics = measure_with_bound(timeline, prices, request.costs.tokens, detailed=execution is not None)
+    return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
+
+
+def _with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
+    """Make the schedule asked for with another number of microbatches (InputError: it does not take it)."""
+    if request.own:
+        raise InputError("the schedule has its number of microbatches", "a schedule's name")
+    shape = replace(request.shape, microbatches=count)
+    return build(request.schedule.spec, shape, request.costs, request.network, request.merge_bw)
+
+
+@dataclass(frozen=True)
+class Run(Answer[RunRequest]):
+    """A schedule with the times of its ops.
+
+    Attributes:
+        timeline: start and end of every op.
+        costs: what ops cost.
+        metrics: the numbers, with the bound.
+        execution: the run with sends and receives as ops, where it was asked for.
+        reordered: a faster order of the microbatches, where one was asked for.
+        replicas: when devices of each data-parallel replica are done, where there are several.
+        held: what devices hold against ``--cap``, where there is one.
+        load: what the microbatches of every replica take, where lengths are given; the timeline is
+            that of the slowest replica.
+        dealt: what dealing the sequences anew gives, where it was asked for.
+    """
+
+    timeline: Timeline
+    costs: Costs
+    metrics: Metrics
+    execution: Execution | None = None
+    reordered: Reordered | None = None
+    replicas: Replicated | None = None
+    held: MemoryReport | None = None
+    load: Load | None = None
+    dealt: DealtLoad | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """What ran."""
+        return self.timeline.schedule
+
+    @property
+    def bound(self) -> float:
+        """A time that no order of the same ops in the same memory beats."""
+        return self.metrics.bound
+
+    @cached_property
+    def chunks(self) -> Chunks | None:
+        """The chunks of a prompt, and the time to its first token; None where there is none."""
+        costs = self.request.costs
+        return chunks_of(costs, self.schedule.n_devices) if costs.chunked else None
+
+    @cached_property
+    def how_many(self) -> HowMany | None:
+        """How many batches in flight a decoder of equal batches can use; None where no number is asked for."""
+        request = self.request
+        if request.own or not self.metrics.round or not self.schedule.feeds_back or request.costs.mb_scale:
+            return None
+        if self.costs.each is not None or family_of(request.schedule.spec) is None:
+            return None
+        if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
+            return None
+
+        def make(batches: int) -> tuple[Schedule, Costs]:
+            shape = replace(request.shape, microbatches=batches)
+            return build(request.schedule.spec, shape, replace(request.costs, steps=1), quiet=True)
+
+        return find_how_many(make, request.costs.tokens)
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """How to make the answer again."""
+        return inputs_of(self.given, self.costs)
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.run/1``."""
+        from ppsim.search.rules.encoder import misfits_object
+        from ppsim.show.files.writers.json import run_object
+
+        suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
+        if self.request.costs.encoder:
+            suggested["encoder"] = misfits_object(self.timeline, self.costs)
+        if self.replicas:
+            suggested["replicas"] = self.replicas.to_json()
+        if self.load:
+            suggested["lengths"] = lengths_object(self.load)
+        if self.dealt:
+            suggested["deal"] = self.dealt.deal_object()
+            suggested["assignment"] = assignment_object(self.dealt.load.sequences)
+        if self.chunks:
+            suggested["chunked"] = self.chunks.to_json()
+        if self.how_many:
+            suggested |= self.how_many.to_json()
+        if counts := counts_lines([self.schedule.name]):
+            suggested["counts"] = counts[0]
+        if self.held:
+            suggested |= {"cap": self.held.cap, "fits": not self.held.over}
+        return (
+            run_object(self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round) | suggested
+        )
+
+    def line(self) -> Iterator[Block]:
+        """The numbers on one line."""
+        name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
+        step = f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}" if self.replicas else ""
+        fits = f"  {_fit_text(self.held)}" if self.held else ""
+        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
+
+    def blocks(self) -> Iterator[Block]:
+        """The chart and the numbers, each with what it means."""
+        from ppsim.show.drawing.terminal_marks import marks_of_messages
+
+        whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
+        if self.request.gantt:
+            marks = marks_of_messages(self.execution) if self.execution else None
+            yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
+        yield ""
+        for line in summary(self.timeline, self.metrics).splitlines():
+            yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from map(Line, counts_lines([self.schedule.name]))
+        if self.chunks:
+            yield ""
+            yield from map(Line, self.chunks.lines())
+        if self.how_many:
+            yield ""
+            yield from self.how_many.blocks(self.schedule.whole_microbatches, self.timeline.unit)
+        if self.held:
+            yield Line([f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19)
+        yield from recomputed([self.schedule])
+        yield from encoder_lines(self.timeline, self.costs)
+        if self.replicas:
+            yield from self.replicas.lines()
+        if self.dealt:
+            yield from self.dealt.lines(self.timeline.unit)
+
+    def failure(self) -> PpsimError | None:
+        """What does not fit, and what would where no options of messages are given."""
+        request, held = self.request, self.held
+        if not held or not held.over:
+            return None
+
+        from ppsim.questions.timelines.memory import Case, does_not_fit, find_alternatives
+
+        if request.own or request.merge_bw or request.network.detailed:
+            error = does_not_fit(held, (), unsearched=False)
+            error.hint += ", or ppsim memory with this --cap, which says what fits"
+            return error
+        case = Case(request.schedule.spec, request.shape, request.costs, None)
+        return does_not_fit(held, *find_alternatives(held, case))
+
+    def notes(self) -> Iterator[str]:
+        """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
+        if self.request.face.quiet:
+            yield from counts_lines([self.schedule.name])
+        if self.reordered and not self.request.face.as_json:
+            yield self._faster_order(self.reordered)
+        if self.request.lowered and self.execution:
+            yield from note_queues(self.execution.timeline.schedule)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for, with the function that writes it."""
+        titles, dealt = [title_of(self.schedule)], self.dealt
+        if dealt is None:
+            return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+        targets = find_targets(output)
+        tables = [target for target, suffix in targets if suffix == ".csv"]
+        rest = replace(output, output=tuple(target for target, _ in targets if target not in tables))
+        save = partial(save_assignment, dealt.load.sequences, self.inputs)
+        return [
+            *((target, partial(save, target)) for target in tables),
+            *document_writers([self.timeline], titles, self.inputs, rest, complete=self._complete),
+        ]
+
+    def plot(self, ax: Axes | None = None, **look: Any) -> Any:
+        """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
+        output, title = self._look(look), title_of(self.schedule)
+        if ax is not None:
+            from ppsim.show.drawing.axes import draw_into
+
+            draw_into(ax, self.timeline, output.title or title, output.look)
+            return ax.figure
+        from ppsim.show.drawing.gantt import plot
+
+        executions = [self.execution] if self.execution else []
+        style = output.style or "screen"
+        return plot(
+            self.timeline, titles=[title], style=style, width=output.width, executions=executions, look=output.look
+        )
+
+    def explain(self, **options: Any) -> Any:
+        """Say why devices are idle; ``options`` as ``ppsim explain`` takes them."""
+        from ppsim.questions.across.explain import ExplainRequest
+        from ppsim.questions.across.explain import answer as answer_explain
+
+        return answer_explain(self._also(ExplainRequest, options))
+
+    def memory(self, model: str | None = None, **options: Any) -> Any:
+        """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim memory`` takes them."""
+        from ppsim.questions.timelines.memory import MemoryRequest
+        from ppsim.questions.timelines.memory import answer as answer_memory
+
+        return answer_memory(self._also(MemoryRequest, options | {"model": model}))
+
+    def _repr_html_(self) -> str:
+        """The chart and the numbers, for notebooks."""
+        picture = io.StringIO()
+        self.plot().savefig(picture, format="svg")
+        drawing = picture.getvalue().partition("<svg")
+        return f"{drawing[1]}{drawing[2]}<pre>{html.escape(summary(self.timeline, self.metrics))}</pre>"
+
+    def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
+        """The request of another question about the same run."""
+        own = flatten(self.request)
+        shared = {option.name: own[option.name] for option in list_options(kind) if option.name in self.request.given}
+        return ask(kind, shared | options)
+
+    def _complete(self, document: Document, suffix: str) -> Document:
+        """Add what the format can show of messages and memory."""
+        from ppsim.show.files.document import abilities_of
+
+        if self.execution and self.request.lowered and abilities_of(suffix).lowered:
+            return replace(document, timelines=(self.execution.timeline,))
+        executions = (self.execution,) if self.execution else ()
+        insides = look_inside_costs([self.schedule], self.request.costs)
+        document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
+        if self.metrics.round:
+            document = replace(document, rounds=(self.metrics.round,))
+        if suffix == ".html" and self.execution and self.request.network.cluster:
+            from ppsim.show.drawing.cluster_map import cluster_map
+            from ppsim.workload.hardware.hardware import read_cluster
+
+            per_node = read_cluster(self.request.network.cluster).devices_per_node
+            document = replace(document, cluster=cluster_map(self.execution, per_node))
+        if suffix == ".html" and self.load and self.replicas:
+            document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+        if self.held:
+            document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
+        shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
+        wanted = shown if self.request.memory is None else self.request.memory
+        if self.held or not wanted or not abilities_of(suffix).memory:
+            return document
+        return add_memory(document, [self.costs], self.request.costs, asked=bool(self.request.memory))
+
+    def _faster_order(self, found: Reordered) -> str:
+        """The fastest order of microbatches found by simulation."""
+        if found.after >= found.before * (1 - 1e-9):
+            return f"reorder: none of {found.tried} orders of the microbatches is faster"
+        order = ",".join(map(str, found.order.tolist()))
+        gain = format_share(1 - found.after / found.before)
+        times = f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
+        return f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the microbatches as {order}"
+
+
+def _fit_text(held: MemoryReport) -> str:
+    """Say how much of the cap is left, or what exceeds it."""
+    from ppsim.questions.timelines.memory import spare_text
+
+    return spare_text(held)
+
+
+@dataclass(frozen=True)
+class Grid(Answer[RunRequest]):
+    """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
+
+    Attributes:
+        schedule: what is shown.
+    """
+
+    schedule: Schedule
+
+    @cached_property
+    def _slots(self) -> Costs:
+        from ppsim.core.costs import costs_for
+
+        return costs_for(self.schedule, tb=1.0, ti=1.0, tw=1.0, per="stage")
+
+    @cached_property
+    def rows(self) -> list[list[str]]:
+        """What each device does in each slot, empty where it waits."""
+        from ppsim.analysis.grid import cells_of
+        from ppsim.engine.simple.longest_path import simulate
+
+        if not self.request.lowered:
+            return cells_of(simulate(self.schedule, self._slots))
+        return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.grid/1``."""
+        inputs = inputs_of(self.given, self._slots)
+        return {"schema": "ppsim.grid/1", "inputs": inputs, "schedule": self.schedule.name, "rows": self.rows}
+
+    def blocks(self) -> Iterator[Block]:
+        """The grid as text."""
+        from ppsim.analysis.grid import text_of
+
+        yield text_of(self.rows)
+
+    def writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for: csv, or json."""
+        import orjson
+
+        from ppsim.analysis.grid import csv_of
+        from ppsim.show.files.document import require_suffix
+
+        forms: dict[str, Callable[[], bytes]] = {
+            ".csv": lambda: csv_of(self.rows).encode(),
+            ".json": lambda: orjson.dumps(self.json_object()),
+        }
+
+        def write(target: str, suffix: str) -> None:
+            with open_atomically(target) as out:
+                out.write(forms[suffix]())
+
+        targets = find_targets(output)
+        for _, suffix in targets:
+            require_suffix(suffix, forms, "a grid")
+        return [(target, partial(write, target, suffix)) for target, suffix in targets]

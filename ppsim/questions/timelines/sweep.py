@@ -1,0 +1,425 @@
+"""Schedules over a grid of shapes, best marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from itertools import islice, product
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import click
+import numpy as np
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Drawn, Line
+from ppsim.ask.given import Given
+from ppsim.ask.groups import (
+    OWN,
+    CostOptions,
+    FaceOptions,
+    GridOptions,
+    NetworkOptions,
+    OutputOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
+from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.request import ask
+from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
+from ppsim.ask.terminal import TONES, shows_colours
+from ppsim.ask.words import counted
+from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
+from ppsim.base.notes import progress
+from ppsim.base.patterns import matches
+from ppsim.base.tables import TABLES, table_suffix
+from ppsim.engine.simple.columns import Column, columns_of
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
+from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MOST = 10_000
+SCALES = ("mb_scale", "slice_scale")
+USED = "times_used"  # kept with a row, and no part of the answer
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest(Request):
+    """Time schedules over devices, microbatches and chunks.
+
+    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv, json, parquet. A page
+    (.html) has both.
+
+    \b
+      ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
+      ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
+      ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
+      ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
+    """
+
+    question: ClassVar[str] = "sweep"
+    tables: ClassVar[bool] = True
+    schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
+    grid: GridOptions = group(GridOptions, "Shape")
+    metric: str = common(
+        "--metric",
+        type=click.Choice([column.name for column in columns_of("sweep")]),
+        default="bubble_rate",
+        help="What the table shows.",
+    )
+    costs: CostOptions = group(CostOptions, "Costs")
+    network: NetworkOptions = group(NetworkOptions, "Messages")
+    cap: str | None = cap_option()
+    output: OutputOptions = group(OutputOptions, "Output")
+    heat: bool = flag("--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True)
+    tasks: TaskOptions = group(TaskOptions, "Work")
+    face: FaceOptions = group(FaceOptions, "Output")
+
+    def check(self) -> None:
+        """Refuse formats that cannot be written before anything is timed."""
+        from ppsim.show.files.tradeoff import check_suffix
+
+        for _, suffix in find_targets(self.output, tables=True):
+            if suffix not in TABLES:
+                check_suffix(suffix, self.heat and suffix != ".html")
+            else:
+                table_suffix(f"x{suffix}")
+
+
+def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+
+    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
+
+    Args:
+        schedules: names or files.
+        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+
+    Raises:
+        InputError: an option that is refused, or a grid without a shape that works.
+    """
+    return answer(ask(SweepRequest, {"names": schedules} | options)).table
+
+
+def answer(request: SweepRequest) -> Sweep:
+    """Time what is asked for."""
+    from ppsim.schedules import reads_ops
+
+    specs, grid, costs, network = request.schedules.specs, request.grid, request.costs, request.network
+    if stages := stages_of(costs, grid.stages, grid.devices):
+        grid = replace(grid, stages=[stages])
+    check_shape(specs, grid.stages or grid.devices, grid.microbatches)
+    check_taken(specs, grid)
+    shapes = list(islice(cells_of(specs, grid), MOST + 1))
+    if len(shapes) > MOST:
+        raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
+    files = files_of(specs, costs, network)
+    work = {cell.key: (cell, shape) for cell, shape in shapes}
+    here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
+    with progress(not request.face.as_json and not request.face.quiet) as report:
+        cap = read_cap(request.cap) if request.cap else None
+        time_cell = TimeCell(costs, network, files if request.tasks.dask else {}, cap)
+        contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
+        capped = [asdict(cap)] if cap else []
+        # No sizes, so that the grid may grow.
+        kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
+        found = finish_tasks(
+            time_cell, work, request.tasks, kept_for, report, here, is_sound=partial(_is_sound, cap is not None)
+        )
+    rows = [found[cell.key] for cell, _ in shapes]
+    timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
+    if not timed:
+        why = rows[-1]["reason"]
+        hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
+        raise InputError(f"no shape of the grid works; the last: {why}", hint)
+    if all(_value(row, request.metric) is None for *_, row in timed):
+        raise InputError(
+            f"none of these schedules has a {request.metric}: they do not go round",
+            "decode or forward-only",
+        )
+    refuse_unused(set().union(*(row[USED] for *_, row in timed)), [row["schedule"] for *_, row in timed], costs)
+    cell, shape, _ = timed[0]
+    schedule = build_schedule(cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True)
+    found_inputs = inputs_of(Given.of(request), build_costs(schedule, costs, network))
+    kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
+    return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
+
+
+@dataclass(frozen=True)
+class Sweep(Answer[SweepRequest]):
+    """Schedules over a grid of shapes.
+
+    Attributes:
+        cells: the shapes.
+        rows: the numbers of each, or why the schedule does not apply.
+        inputs: how to make the answer again.
+    """
+
+    cells: tuple[Cell, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    inputs: Mapping[str, Any]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The shapes as rows of numbers; one that a schedule does not take has a reason."""
+        return list(self.to_json()["shapes"])
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.sweep/1``."""
+        from ppsim.analysis.compare import sweep_object
+
+        capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
+        return sweep_object(self.rows, self.inputs) | capped
+
+    @property
+    def _any_fits(self) -> bool:
+        return any(map(_fits, self.rows))
+
+    def failure(self) -> PpsimError | None:
+        """That nothing fits, and the least cap that something does."""
+        if self._any_fits:
+            return None
+        return fits_none(self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]])
+
+    def line(self) -> Iterator[Block]:
+        """The shape with the least of the metric; for times and counts of a 1/P share on each number of devices."""
+        metric = self.request.metric
+        found = [
+            (value, cell)
+            for cell, row in zip(self.cells, self.rows, strict=True)
+            if (value := _value(row, metric)) is not None and _fits(row)
+        ]
+        if not found:
+            yield Line("no shape fits the cap")
+            return
+        counts = sorted({cell.devices for _, cell in found})
+        for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
+            own = [(value, cell) for value, cell in found if cell.devices in alike]
+            least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
+            shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
+            yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
+
+    def blocks(self) -> Iterator[Block]:
+        """Tables of the metric, and the least of it."""
+        yield Drawn(self._tables, at_least=100)
+        yield Line(
+            f"* least {self.request.metric} of that M on as many devices; - the schedule does not take the shape"
+        )
+        if self.request.cap:
+            cap = read_cap(self.request.cap)
+            layout = self.request.costs.layout
+            yield Line(f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}")
+        yield from self.line()
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: the table, time against memory, or heat maps of the metric."""
+        from ppsim.analysis.heat import heat_map
+        from ppsim.analysis.tradeoff import Point
+        from ppsim.show.files.tradeoff import save_heat
+
+        timed = [row for row in self.rows if row["applies"]]
+        points = [
+            Point(
+                f"{r['name']} {r['devices']}x{r['microbatches']}",
+                r["makespan_per_mb"],
+                r["peak_activations_share"],
+                r["name"].partition(":")[0],
+                f"{r['devices']} devices",
+                _fits(r),
+            )
+            for r in timed
+        ]
+        key = _column(self.request.metric).key
+        columns = [column for column in columns_of("sweep") if any(column.key in row for row in timed)]
+        found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)  # its map first
+        draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
+        time = f"makespan per microbatch ({timed[0]['unit']})"
+        return tradeoff_writers(points, time, self.inputs, output, table=self._write_table, heat=found, figure=draw)
+
+    def _write_table(self, target: str, suffix: str) -> None:
+        from ppsim.analysis.compare import mark_shapes
+
+        marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
+        write_table(marked, self.json_object, self.inputs, target, suffix)
+
+    def _tables(self, screen: Console) -> Iterable[Block]:
+        """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
+        metric = self.request.metric
+        values = {cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)}
+        best: dict[tuple[float, int], float] = {}
+        over = {cell for cell, row in zip(self.cells, self.rows, strict=True) if not _fits(row)}
+        for cell, value in values.items():
+            _, devices, m = cell
+            if value is not None and cell not in over:
+                best[devices, m] = min(value, best.get((devices, m), value))
+        cells = {
+            cell: "-"
+            if value is None
+            else _column(metric).text(value) + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
+            for cell, value in values.items()
+        }
+        across = sorted({m for _, _, m in self.cells})
+        looks = _shade(values) if shows_colours(screen) else {}
+        left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *self.cells])
+        each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
+        fits = max(1, (screen.width - left) // each)
+        unit = next(row["unit"] for row in self.rows if row["applies"])
+        title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
+        for first in range(0, len(across), fits):
+            yield _block(cells, looks, across[first : first + fits], title)
+
+
+def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
+    """The colours of each cell on a terminal, darker for more."""
+    from ppsim.analysis.heat import shades_of
+    from ppsim.show.drawing.palette import HEAT, blend, text_colour
+
+    shades = shades_of(np.array([np.nan if value is None else value for value in values.values()]))
+    fills = {
+        cell: blend(HEAT[1], HEAT[0], shade)
+        for cell, shade in zip(values, shades.tolist(), strict=True)
+        if values[cell] is not None
+    }
+    return {cell: f"{text_colour(fill)} on {fill}" for cell, fill in fills.items()}
+
+
+def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[int], title: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
+    )
+    table.add_column("schedule", no_wrap=True)
+    table.add_column("P", justify="right")
+    for m in across:
+        table.add_column(f"M={m}", justify="right", no_wrap=True)
+    for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
+        row = [Cell(name, devices, m) for m in across]
+        texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
+        shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
+        table.add_row(name, str(devices), *shown)
+    return table
+
+
+def _value(row: Mapping[str, Any], metric: str) -> float | None:
+    return row.get(_column(metric).key) if row["applies"] else None
+
+
+def _fits(row: Mapping[str, Any]) -> bool:
+    return bool(row["applies"] and row.get("fits", True))
+
+
+def _column(metric: str) -> Column:
+    return next(column for column in columns_of("sweep") if column.name == metric)
+
+
+class Cell(NamedTuple):
+    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none), its microbatches."""
+
+    spec: str
+    devices: float
+    microbatches: int
+
+    @property
+    def key(self) -> str:
+        """The cell as text."""
+        return f"{self.spec} {self.devices}x{self.microbatches}"
+
+
+@dataclass(frozen=True)
+class TimeCell:
+    """A function of a cell and its shape that gives its row."""
+
+    costs: CostOptions  # what ops cost
+    network: NetworkOptions  # how messages travel
+    # the user's files that these and the schedules name, by path; empty where all run on this machine
+    files: Mapping[str, SentFile] = field(default_factory=dict)
+    cap: Cap | None = None  # the most that a device may hold
+
+    def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:
+        """Time one cell."""
+        from ppsim.analysis.compare import row_object
+
+        cell, shape = task
+        placed = {path: sent.place() for path, sent in self.files.items()}
+        moved = {there: path for path, there in placed.items() if there != path}
+        source, colon, rest = cell.spec.partition(".py")
+        spec = placed.get(source + colon, source + colon) + rest
+        given: dict[str, Any] = {name: getattr(self.costs, name) or "" for name in ("profile", "segments", "encoder")}
+        given = {name: placed.get(path, path) or None for name, path in given.items()}
+        for name in SCALES:
+            parts = (text.rpartition("=") for text in getattr(self.costs, name))
+            given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
+        costs, cluster = replace(self.costs, **given), self.network.cluster
+        network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
+        timed = time_schedule(spec, shape, costs, network, self.cap)
+        row = _plain(row_object(timed, "rows", "sweep"))
+        if timed.timeline:
+            row[USED] = sorted(times_used(timed.timeline.schedule, costs))
+        for there, path in moved.items():
+            row |= {name: row[name].replace(there, path) for name in ("name", "reason") if name in row}
+        return row
+
+
+def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
+    """Whether a row can be one of :class:`TimeCell`: it has all numbers, each of its kind."""
+    if row.get("applies") is not True:
+        return matches(row, {"name": str, "applies": bool, "reason": str})
+    columns = [column for place in ("rows", "sweep") for column in columns_of(place)]
+    numbers = {column.key + "?" * column.of_round: float for column in columns}
+    sizes = dict.fromkeys(("devices", "stages", "chunks", "microbatches"), int)
+    texts = dict.fromkeys(("name", "schedule", "unit"), str)
+    verdict = {"fits": bool, "excess": float} if capped else {}
+    listed = {"peak_activations": [int], USED: [str]}
+    kinds = {"applies": bool, **texts, **sizes, **numbers, **verdict, **listed}
+    return matches(row, kinds) and all(row[name] > 0 for name in sizes)
+
+
+def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions) -> dict[str, SentFile]:
+    """Read the files that options and schedules name, to send them with the tasks."""
+    code = [source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found]
+    factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
+    return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, network.cluster])
+
+
+def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
+    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs)."""
+    from ppsim.schedules import family_of, schedule_from, split_chunks
+
+    families = {spec: family_of(spec) for spec in specs}
+    varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
+    if grid.chunks and not varied:
+        raise InputError(f"--chunks has no effect: none of {', '.join(specs)} takes several", "NAME:V, or leave it out")
+    for spec in specs:
+        family = families[spec]
+        if family is None:
+            made = schedule_from(spec)  # a file of ops, which states its own shape
+            yield Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
+            continue
+        spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
+        for each, size, m in product(spelled, grid.stages or grid.devices or (), grid.microbatches or ()):
+            stages, devices = (size, None) if grid.stages else (None, size)
+            share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
+            yield (
+                Cell(each, int(share) if share == int(share) else share, m),
+                ShapeOptions(stages, devices, None, m, **_own(grid)),
+            )
+
+
+def _own(grid: GridOptions) -> dict[str, Any]:
+    return {name: getattr(grid, name) for name in OWN}
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row without arrays."""
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for name, value in row.items()
+    }
