@@ -25,6 +25,7 @@ from ppsim.cli._help import HELP_ALL, help_all
 from ppsim.cli._progress import progress_bar, show_line
 from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
 from ppsim.errors import InputError, PpsimError
+from ppsim.questions import list_questions, module_of, place_of
 from ppsim.version import VERSION
 
 __all__ = ["main"]
@@ -35,17 +36,15 @@ EPILOG = (
     "such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
-# The first screen of --help: commands by what they answer.
-MAIN = {
-    "How long a step takes, and which schedule is best": ("run", "compare", "sweep", "jitter"),
-    "Why, and what would help": ("explain", "diff", "optimize", "partition"),
-    "What a model needs": ("plan", "memory", "model", "layout"),
-    "What files and runs say": ("check", "read", "convert"),
-    "How right it is on a machine of yours": ("calibrate", "validate"),
-    "What schedules there are": ("list", "serve"),
-}
-FURTHER = ("completion", "open", "profile")
-OWN = {*FURTHER, "serve"}  # modules here; the others are questions
+# The sections of --help, in their order; a command names its own.
+SECTIONS = (
+    "How long a step takes, and which schedule is best",
+    "Why, and what would help",
+    "What a model needs",
+    "What files and runs say",
+    "How right it is on a machine of yours",
+    "What schedules there are",
+)
 RENAMED = {"describe": "list"}
 WIDEST = 300
 
@@ -55,12 +54,13 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names of all commands, sorted."""
-        return sorted([*FURTHER, *(name for names in MAIN.values() for name in names)])
+        return sorted([*list_questions(), *_own_commands()])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import the command of a name; None where there is none."""
         name = RENAMED.get(name, name)
-        return _import_command(name) if name in self.list_commands(ctx) else None
+        known = name in _own_commands() or module_of(name)
+        return _import_command(name) if known else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, but refusing what is no text: no title or message could show it, no file have its name."""
@@ -76,12 +76,15 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The main commands by what they answer, the others with --help-all; none is imported, which takes long."""
-        for question, names in MAIN.items():
-            with formatter.section(question):
-                formatter.write_dl([(name, _summary(name)) for name in names])
+        places = {name: place_of(_source(name)) for name in self.list_commands(ctx)}
+        for section in SECTIONS:
+            ranks = {name: place[1] for name, place in places.items() if place and place[0] == section}
+            with formatter.section(section):
+                formatter.write_dl([(name, _summary(name)) for name in sorted(ranks, key=ranks.__getitem__)])
+        further = [name for name, place in places.items() if place is None]
         with formatter.section("More"):
-            listed = [(name, _summary(name)) for name in FURTHER]
-            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(FURTHER)}.")])
+            listed = [(name, _summary(name)) for name in further]
+            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(further)}.")])
 
     def invoke(self, ctx: click.Context) -> object:
         """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of it."""
@@ -123,23 +126,36 @@ class _Ended(Exception):
 @cache
 def _import_command(name: str) -> click.Command:
     """Import a command, and make it of its question: of the request that ``answer`` takes."""
-    if name in OWN:
-        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+    module = importlib.import_module(_module(name))
+    if name in _own_commands():
+        command: click.Command = module.command
     else:
         from ppsim.cli._command import ask_command
 
-        question = importlib.import_module(f"ppsim.questions.{name}")
-        command = ask_command(getattr(question, question.answer.__annotations__["request"]), question.answer)
+        command = ask_command(getattr(module, module.answer.__annotations__["request"]), module.answer)
     command.short_help = _summary(name)
     return command
 
 
+def _own_commands() -> list[str]:
+    """List the commands that are modules here, and not questions."""
+    return [path.stem for path in Path(__path__[0]).glob("[!_]*.py")]
+
+
+def _module(name: str) -> str:
+    """Return the full name of a command's module."""
+    return f"{__name__}.{name}" if name in _own_commands() else str(module_of(name))
+
+
+def _source(name: str) -> str:
+    """Read the text of a command's module, without running it."""
+    room, *inside = _module(name).split(".")[1:]
+    return Path(__path__[0]).parent.joinpath(room, *inside).with_suffix(".py").read_text("utf-8")
+
+
 def _summary(name: str) -> str:
-    """Read the first line of a command's module as text, without running it."""
-    folder = __path__[0] if name in OWN else os.path.join(os.path.dirname(__path__[0]), "questions")
-    # Not the built-in open: the module of the command of that name takes its place here once it is imported.
-    with Path(folder, f"{name}.py").open(encoding="utf-8") as source:
-        return source.readline().strip().strip('"')
+    """Read the first line of a command's module, which says what the command is for."""
+    return _source(name).partition("\n")[0].strip('"')
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

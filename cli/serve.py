@@ -36,6 +36,7 @@ class ServeRequest(Request):
     """
 
     question: ClassVar[str] = "serve"
+    place: ClassVar[tuple[str, int]] = ("What schedules there are", 2)
     port: int = common(
         "--port", type=click.IntRange(0, 65535), default=8765, help="Port of the page; 0 takes any free one."
     )

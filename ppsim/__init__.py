@@ -20,11 +20,7 @@ TYPE_CHECKING = False  # typing would take longer to load than all the rest
 
 __version__ = version.VERSION
 
-# One module each, with a function of its name.
-QUESTIONS = (
-    *("run", "compare", "sweep", "jitter", "explain", "diff", "memory", "partition", "optimize", "plan"),
-    *("check", "read", "calibrate", "validate", "layout", "model", "convert"),
-)
+# Where names are that are not questions.
 _HOME = {
     "ppsim.core.costs": ("Costs", "costs_for"),
     "ppsim.core.ops": ("Kind",),
@@ -33,89 +29,35 @@ _HOME = {
     "ppsim.engine.simple.longest_path": ("simulate",),
     "ppsim.engine.simple.metrics": ("Metrics", "measure"),
     "ppsim.errors": ("PpsimError",),
-    **{f"ppsim.questions.{name}": (name,) for name in QUESTIONS},
     "ppsim.show.drawing.gantt": ("plot",),
     "ppsim.show.drawing.notebook": ("figure",),
     "ppsim.show.files.document": ("Document", "save"),
 }
-__all__ = [
-    "Costs",
-    "Document",
-    "Kind",
-    "Metrics",
-    "Placement",
-    "PpsimError",
-    "Schedule",
-    "Timeline",
-    "calibrate",
-    "check",
-    "compare",
-    "convert",
-    "costs_for",
-    "diff",
-    "explain",
-    "figure",
-    "jitter",
-    "layout",
-    "measure",
-    "memory",
-    "model",
-    "optimize",
-    "partition",
-    "plan",
-    "plot",
-    "read",
-    "run",
-    "save",
-    "simulate",
-    "sweep",
-    "validate",
-]
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from ppsim.core.costs import Costs, costs_for
-    from ppsim.core.ops import Kind
-    from ppsim.core.schedule import Placement, Schedule
-    from ppsim.core.timeline import Timeline
-    from ppsim.engine.simple.longest_path import simulate
-    from ppsim.engine.simple.metrics import Metrics, measure
-    from ppsim.errors import PpsimError
-    from ppsim.questions.across.check import check
-    from ppsim.questions.across.convert import convert
-    from ppsim.questions.across.diff import diff
-    from ppsim.questions.across.explain import explain
-    from ppsim.questions.optimum.optimize import optimize
-    from ppsim.questions.optimum.partition import partition
-    from ppsim.questions.plans.layout import layout
-    from ppsim.questions.plans.model import model
-    from ppsim.questions.plans.plan import plan
-    from ppsim.questions.runs.calibrate import calibrate
-    from ppsim.questions.runs.read import read
-    from ppsim.questions.runs.validate import validate
-    from ppsim.questions.timelines.compare import compare
-    from ppsim.questions.timelines.jitter import jitter
-    from ppsim.questions.timelines.memory import memory
-    from ppsim.questions.timelines.run import run
-    from ppsim.questions.timelines.sweep import sweep
-    from ppsim.show.drawing.gantt import plot
-    from ppsim.show.drawing.notebook import figure
-    from ppsim.show.files.document import Document, save
-
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in QUESTIONS:
-        from ppsim.ask.signatures import describe
+    if name == "__all__":
+        from ppsim.questions import list_functions
 
-        return describe(name)
-    for module, names in _HOME.items():
+        return sorted([*list_functions(), *(each for names in _HOME.values() for each in names)])
+    for home, names in _HOME.items():
         if name in names:
-            return getattr(importlib.import_module(module), name)
+            return getattr(importlib.import_module(home), name)
+    if name.isidentifier() and not name.startswith("_"):
+        from ppsim.questions import module_of
+
+        module = importlib.import_module(found) if (found := module_of(name)) else None
+        if hasattr(module, name):
+            from ppsim.ask.signatures import describe
+
+            return describe(module)
     raise AttributeError(f"module 'ppsim' has no attribute '{name}'")

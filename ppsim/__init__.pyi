@@ -9,30 +9,29 @@ from ppsim.core.timeline import Timeline as Timeline
 from ppsim.engine.simple.longest_path import simulate as simulate
 from ppsim.engine.simple.metrics import Metrics as Metrics, measure as measure
 from ppsim.errors import PpsimError as PpsimError
-from ppsim.questions.runs.calibrate import Calibration
 from ppsim.questions.across.check import Check
-from ppsim.questions.timelines.compare import Comparison
 from ppsim.questions.across.convert import Converted
 from ppsim.questions.across.diff import Diff
 from ppsim.questions.across.explain import Explained
-from ppsim.questions.timelines.jitter import Jitter
-from ppsim.questions.plans.layout import Layout
-from ppsim.questions.timelines.list import Shelves
-from ppsim.questions.timelines.memory import Memory
-from ppsim.questions.plans.model import Card, ModelCost
 from ppsim.questions.optimum.optimize import Optimized
 from ppsim.questions.optimum.partition import Partitioned
+from ppsim.questions.plans.layout import Layout
+from ppsim.questions.plans.model import Card, ModelCost
 from ppsim.questions.plans.plan import Plans
+from ppsim.questions.runs.calibrate import Calibration
 from ppsim.questions.runs.read import ObservedRun
-from ppsim.questions.timelines.run import Run
 from ppsim.questions.runs.validate import Validated, ValidatedJob
+from ppsim.questions.timelines.compare import Comparison
+from ppsim.questions.timelines.jitter import Jitter
+from ppsim.questions.timelines.list import Shelves
+from ppsim.questions.timelines.memory import Memory
+from ppsim.questions.timelines.run import Run
 from ppsim.show.drawing.gantt import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save
 from typing import Any, Literal
 
 __version__: str
-QUESTIONS: tuple[str, ...]
 __all__ = [
     "Costs",
     "Document",
@@ -67,9 +66,74 @@ __all__ = [
     "validate",
 ]
 
-def run(
-    schedule: str | Schedule,
+def calibrate(
     *,
+    hidden: int = 512,
+    heads: int = 8,
+    sequence: int = 256,
+    microbatch_size: int = 1,
+    layers: int = 2,
+    vocab: int = 4096,
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = None,
+    device: Literal["auto", "cpu", "cuda"] = 'auto',
+    repeats: int = 10,
+    warm_up: int = 2,
+    max_bytes: int | None = None,
+    sizes: int | Sequence[int] | str | None = None,
+    real_time: bool = False,
+    note: str = '',
+    module: str | None = None,
+    stages: int | None = None,
+    from_trace: str | Sequence[str] = (),
+    iteration: str = 'all',
+) -> Calibration | None:
+    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps it.
+
+    Args:
+        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
+
+    Returns:
+        What was measured; None in all processes of torchrun but the first.
+
+    Raises:
+        InputError: an option that is refused.
+        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+
+    Options:
+        hidden: Width of the model. (default 512)
+        heads: Attention heads; they divide the width. (default 8)
+        sequence: Tokens of one sample. (default 256)
+        microbatch_size: Samples of a microbatch. (default 1)
+        layers: Layers that one device holds. (default 2)
+        vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
+        dtype: Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).
+        device: What computes; auto: a GPU where there is one. (default auto)
+        repeats: Measured repetitions of every op. (default 10)
+        warm_up: Repetitions thrown away first. (default 2)
+        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a
+            GPU).
+        sizes: Sizes of messages instead: 1024,65536 or 1024:65536:x4.
+        real_time: Ask the system for real-time priority while messages travel.
+        note: A remark for the record, such as other load on the machine.
+        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
+            torch module and an example input (below).
+        stages: Stages of --module.
+        from_trace: Make the profile from a real run instead: its folder, or files such as
+            Kineto traces, one per rank.
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default all)
+    """
+    ...
+
+def check(
+    file: str,
+    *,
+    modes: str | Sequence[str] = (),
+    runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
+    queues: Literal["edge", "pair", "rank"] | None = None,
+    shapes: Literal["exchange"] | None = None,
+    lengths: str | None = None,
+    schedule: str | None = None,
     stages: int | None = None,
     devices: int | None = None,
     chunks: int | None = None,
@@ -81,104 +145,26 @@ def run(
     slices: int | None = None,
     placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
-    tf: float | Sequence[float] | str | None = None,
-    tb: float | Sequence[float] | str | None = None,
-    ti: float | Sequence[float] | str | None = None,
-    tw: float | Sequence[float] | str | None = None,
-    tfb: float | Sequence[float] | str | None = None,
-    tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
-    t_offload: float | Sequence[float] | str | None = None,
-    t_reload: float | Sequence[float] | str | None = None,
-    t_evict: float | Sequence[float] | str | None = None,
-    host_link: str | None = None,
-    host_link_shared: int | None = None,
-    te: float | Sequence[float] | str | None = None,
-    ts: float | Sequence[float] | str | None = None,
-    tt: float | Sequence[float] | str | None = None,
-    td: float | Sequence[float] | str | None = None,
-    tl: float | Sequence[float] | str | None = None,
-    tgf: float | Sequence[float] | str | None = None,
-    tgb: float | Sequence[float] | str | None = None,
-    t_collective: float | None = None,
-    comm: float | None = None,
-    links: str | Sequence[str] = (),
-    steps: int | None = None,
-    feedback: float | None = None,
-    tokens: int | None = None,
-    chunked: int | None = None,
-    chunk: str | None = None,
-    law: str | None = None,
-    page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
-    speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
-    layout: str | None = None,
-    t_layer: float | Sequence[float] | str | None = None,
-    t_embedding: float | None = None,
-    t_head: float | None = None,
-    t_mtp: float | None = None,
-    b_over_f: float | None = None,
-    unit: str | None = None,
-    profile: str | None = None,
-    segments: str | None = None,
-    encoder: str | None = None,
-    costs: Prices | None = None,
-    recompute: bool | str = False,
-    format: str | None = None,
-    style: Literal["screen", "paper"] | None = None,
-    width: float = 6.75,
-    title: str = '',
-    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
-    base: int = 0,
-    labels: Literal["auto", "mb", "op", "none"] = 'auto',
-    font_size: float | None = None,
-    notes: str | Sequence[str] = (),
-    window: tuple[float, float] | str | None = None,
-    until: float = 0.0,
-    fold: bool = False,
-    highlight: str | None = None,
-    phases: bool = False,
-    per_device: bool = False,
-    cap: str | None = None,
-    p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
-    order: str | None = None,
-    channel: Literal["message", "direction", "pair", "group"] | None = None,
-    cluster: str | None = None,
-    message: str | None = None,
-    unshard: int | None = None,
-    reduce_grad: bool = False,
-    shapes: Literal["exchange"] | None = None,
-    t_shape: float | None = None,
-    lowered: bool = False,
-    merge_bw: bool = False,
-    gantt: bool = True,
-    lanes: bool = False,
-    memory: bool | None = None,
-    grid: bool = False,
-    reorder: bool = False,
-    replicas: int | str | None = None,
-    t_reduce: float = 0.0,
-    lengths: str | None = None,
-    padded: bool = False,
-    mbs: int | None = None,
-    cp_of: str | None = None,
-    deal: bool = False,
-    across: bool = False,
-    max_tokens: int | None = None,
-    deal_for: float = 2.0,
-) -> Run | Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
-
-    Args:
-        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+    github: bool = False,
+) -> Check:
+    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by name.
 
     Raises:
-        InputError: an option or a shape that is refused.
+        InputError: a file that cannot be read, or an option that is refused.
 
     Options:
+        modes: Look for deadlocks when sends and receives overlap, are batched, or block;
+            repeatable (all three, or overlap alone with --for or --queues).
+        runtime: Add the limits of a runtime, and take the queues of its communicators.
+        queues: What has one in-order queue of sends and receives: a directed pair of devices, a
+            pair, or a device; run times the same with --p2p overlap --channel direction, pair
+            or group.
+        shapes: Shapes are sent ahead of messages, and both sides wait for them (Megatron's
+            variable_seq_lengths): look for deadlocks where each message waits so, or each batch
+            with --for megatron.
+        lengths: A loader's file of sequences: every replica must have as many microbatches as
+            the schedule.
+        schedule: Expect the ops of this schedule, in the shape given.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -193,149 +179,7 @@ def run(
             (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
-        tb: Time of a full backward (ti + tw).
-        ti: Time of a backward for the input (1).
-        tw: Time of a backward for the weights (1).
-        tfb: Time of a fused pair of F and B (tf + tb).
-        tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
-        t_offload: Time of a copy of an activation to the host (0).
-        t_reload: Time of a copy back from the host (0).
-        t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time
-            in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
-        comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
-        feedback: Time until a step's result is back at the first stage (the latency of that
-            link), for decode.
-        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
-            tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
-        t_layer: Forward time of a layer of the layout (1), or one for each.
-        t_embedding: Forward time of the layout's embedding, E (0).
-        t_head: Forward time of the layout's head and its loss, L (0).
-        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
-        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
-            (TOML: their times).
-        costs:
-        recompute: Run forwards again (R) before their backward, as soon as their device is
-            free: all (full, and without a value), those of the first N microbatches, all but
-            the first N of each window of forwards in flight, the first N layers of each stage,
-            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
-            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
-            inside the backward, which waits for the gradient first, give a longer --tb instead.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
-        width: Figure width, inches. (default 6.75)
-        title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
-        base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
-        font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
-            repeatable.
-        window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
-        phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
-        message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
-        reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
-            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
-            blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
-            shape (0).
-        lowered: Write csv with sends and receives (torch's compute_comms).
-        merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
-        gantt: Draw the chart in the terminal (on). (default True)
-        lanes: Show copies and collectives in a line below each device of the chart.
-        memory: Draw what the devices hold below figures (on, except in style paper).
-        grid: Show the steps on integer time slots, empty where a device must wait; -o csv or
-            json.
-        reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
-            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
-        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
-            the collectives of replicas and the optimizer (0).
-        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
-            replica, microbatch, tokens (or factor) and perhaps stage; or
-            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
-            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
-        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
-        across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
-        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+        github: Print GitHub annotations, for a workflow.
     """
     ...
 
@@ -596,13 +440,188 @@ def compare(
     """
     ...
 
-def sweep(
-    schedules: Sequence[str],
+def convert(
+    file: str,
+    *targets: str,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
+    title: str = '',
+    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
+    base: int = 0,
+    labels: Literal["auto", "mb", "op", "none"] = 'auto',
+    font_size: float | None = None,
+    notes: str | Sequence[str] = (),
+    window: tuple[float, float] | str | None = None,
+    until: float = 0.0,
+    fold: bool = False,
+    highlight: str | None = None,
+    phases: bool = False,
+    per_device: bool = False,
+    tf: float | Sequence[float] | str | None = None,
+    tb: float | Sequence[float] | str | None = None,
+    ti: float | Sequence[float] | str | None = None,
+    tw: float | Sequence[float] | str | None = None,
+    tfb: float | Sequence[float] | str | None = None,
+    tr: float | Sequence[float] | str | None = None,
+    offload: str | None = None,
+    t_offload: float | Sequence[float] | str | None = None,
+    t_reload: float | Sequence[float] | str | None = None,
+    t_evict: float | Sequence[float] | str | None = None,
+    host_link: str | None = None,
+    host_link_shared: int | None = None,
+    te: float | Sequence[float] | str | None = None,
+    ts: float | Sequence[float] | str | None = None,
+    tt: float | Sequence[float] | str | None = None,
+    td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
+    tgf: float | Sequence[float] | str | None = None,
+    tgb: float | Sequence[float] | str | None = None,
+    t_collective: float | None = None,
+    comm: float | None = None,
+    links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
+    mb_scale: str | Sequence[str] = (),
+    slice_scale: str | Sequence[str] = (),
+    speed: float | Sequence[float] | str | None = None,
+    per: Literal["device", "stage"] | None = None,
+    layout: str | None = None,
+    t_layer: float | Sequence[float] | str | None = None,
+    t_embedding: float | None = None,
+    t_head: float | None = None,
+    t_mtp: float | None = None,
+    b_over_f: float | None = None,
+    unit: str | None = None,
+    profile: str | None = None,
+    segments: str | None = None,
+    encoder: str | None = None,
+    costs: Prices | None = None,
+    recompute: bool | str = False,
+    iteration: str = 'median',
+    lossy: bool = False,
+    merge_bw: bool = False,
+    split_bw: bool = False,
+) -> Converted:
+    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by name.
+
+    Raises:
+        InputError: a file that cannot be read, or a format that cannot carry all that it states.
+
+    Options:
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
+        title: Title of the figure or page.
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
+        base: Number of the first device, stage, microbatch.
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        font_size: Size of texts in figures, points (6 to 6.5).
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
+        window: Show the time from A to B only, in the unit of the costs.
+        until: End the time axis of figures there, so that several files have one axis.
+        fold: Draw a middle that repeats once, with how often it runs.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
+        phases: Mark warm-up, steady phase and cool-down in figures.
+        per_device: Write idle share and peak beside every row of figures.
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tb: Time of a full backward (ti + tw).
+        ti: Time of a backward for the input (1).
+        tw: Time of a backward for the weights (1).
+        tfb: Time of a fused pair of F and B (tf + tb).
+        tr: Time of a recompute (tf).
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share.
+        t_offload: Time of a copy of an activation to the host (0).
+        t_reload: Time of a copy back from the host (0).
+        t_evict: Time of a copy of an activation to another device, and of one back (0).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
+        te: Time of an input embedding's share, or one per device (0).
+        ts: Time of an output layer's share, or one per device (0).
+        tt: Time of its backward, or one per device (0).
+        td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
+        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
+        tgb: Time of its backward, or one per stage (0).
+        t_collective: Time of a collective over all devices (0).
+        comm: Latency of a message between two devices (0).
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
+        speed: How many times as fast each device computes: 1,1,0.9,1.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
+        t_layer: Forward time of a layer of the layout (1), or one for each.
+        t_embedding: Forward time of the layout's embedding, E (0).
+        t_head: Forward time of the layout's head and its loss, L (0).
+        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
+        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
+        profile: Measured costs instead (ppsim calibrate), in ms.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default median)
+        lossy: Write even what a format cannot carry whole.
+        merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
+        split_bw: Write every B as I and W, one after the other.
+    """
+    ...
+
+def diff(
+    before: str,
+    after: str,
     *,
-    stages: int | Sequence[int] | str | None = None,
-    devices: int | Sequence[int] | str | None = None,
-    chunks: int | Sequence[int] | str | None = None,
-    microbatches: int | Sequence[int] | str | None = None,
+    iteration: str = 'median',
+    stages: int | None = None,
+    devices: int | None = None,
+    chunks: int | None = None,
+    microbatches: int | None = None,
     group_size: int | None = None,
     rule: Literal["torch", "megatron"] | None = None,
     limit: int | None = None,
@@ -610,7 +629,6 @@ def sweep(
     slices: int | None = None,
     placement: Literal["loop", "v"] | None = None,
     everywhere: int | Sequence[int] | str | None = None,
-    metric: Literal["period", "period_per_mb", "round_bubble", "makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
     tf: float | Sequence[float] | str | None = None,
     tb: float | Sequence[float] | str | None = None,
     ti: float | Sequence[float] | str | None = None,
@@ -665,26 +683,35 @@ def sweep(
     reduce_grad: bool = False,
     shapes: Literal["exchange"] | None = None,
     t_shape: float | None = None,
-    cap: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
-    heat: bool = False,
-    dask: str | None = None,
-    results: str | None = None,
-) -> list[dict[str, Any]]:
-    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
-
-    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
+    title: str = '',
+    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
+    base: int = 0,
+    labels: Literal["auto", "mb", "op", "none"] = 'auto',
+    font_size: float | None = None,
+    notes: str | Sequence[str] = (),
+    window: tuple[float, float] | str | None = None,
+    until: float = 0.0,
+    fold: bool = False,
+    highlight: str | None = None,
+    phases: bool = False,
+    per_device: bool = False,
+) -> Diff | Any:
+    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
 
     Args:
-        schedules: names or files.
-        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+        before: a schedule, or a file or folder with times.
+        after: likewise; differences are this one's less the first's.
+        options: as ``ppsim diff`` takes them, by name.
 
     Raises:
-        InputError: an option that is refused, or a grid without a shape that works.
+        InputError: an option that is refused, or files that show no run.
 
     Options:
+        iteration: Real runs: which iteration; a number, median, or for times over several all
+            or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -699,7 +726,6 @@ def sweep(
             (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
-        metric: What the table shows. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -791,217 +817,26 @@ def sweep(
             blocking.
         t_shape: Wait of the host between a shape and its message, beside the latency of the
             shape (0).
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
-        heat: Draw --metric over the grid as a heat map, not time against memory.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
-            local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
-    """
-    ...
-
-def jitter(
-    schedules: Sequence[str],
-    *,
-    stages: int | None = None,
-    devices: int | None = None,
-    chunks: int | None = None,
-    microbatches: int | None = None,
-    group_size: int | None = None,
-    rule: Literal["torch", "megatron"] | None = None,
-    limit: int | None = None,
-    after_i: float | None = None,
-    slices: int | None = None,
-    placement: Literal["loop", "v"] | None = None,
-    everywhere: int | Sequence[int] | str | None = None,
-    tf: float | Sequence[float] | str | None = None,
-    tb: float | Sequence[float] | str | None = None,
-    ti: float | Sequence[float] | str | None = None,
-    tw: float | Sequence[float] | str | None = None,
-    tfb: float | Sequence[float] | str | None = None,
-    tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
-    t_offload: float | Sequence[float] | str | None = None,
-    t_reload: float | Sequence[float] | str | None = None,
-    t_evict: float | Sequence[float] | str | None = None,
-    host_link: str | None = None,
-    host_link_shared: int | None = None,
-    te: float | Sequence[float] | str | None = None,
-    ts: float | Sequence[float] | str | None = None,
-    tt: float | Sequence[float] | str | None = None,
-    td: float | Sequence[float] | str | None = None,
-    tl: float | Sequence[float] | str | None = None,
-    tgf: float | Sequence[float] | str | None = None,
-    tgb: float | Sequence[float] | str | None = None,
-    t_collective: float | None = None,
-    comm: float | None = None,
-    links: str | Sequence[str] = (),
-    steps: int | None = None,
-    feedback: float | None = None,
-    tokens: int | None = None,
-    chunked: int | None = None,
-    chunk: str | None = None,
-    law: str | None = None,
-    page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
-    speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
-    layout: str | None = None,
-    t_layer: float | Sequence[float] | str | None = None,
-    t_embedding: float | None = None,
-    t_head: float | None = None,
-    t_mtp: float | None = None,
-    b_over_f: float | None = None,
-    unit: str | None = None,
-    profile: str | None = None,
-    segments: str | None = None,
-    encoder: str | None = None,
-    costs: Prices | None = None,
-    recompute: bool | str = False,
-    cv: float = 0.05,
-    slow_devices: int = 0,
-    slowdown: float = 1.5,
-    slow_links: int = 0,
-    link_slowdown: float = 4.0,
-    replicas: int | str | None = None,
-    t_reduce: float = 0.0,
-    lengths: str | None = None,
-    padded: bool = False,
-    mbs: int | None = None,
-    cp_of: str | None = None,
-    samples: int = 10000,
-    seed: int = 0,
-    dask: str | None = None,
-    results: str | None = None,
-    format: str | None = None,
-    style: Literal["screen", "paper"] | None = None,
-    width: float = 6.75,
-) -> Jitter:
-    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by name.
-
-    Raises:
-        InputError: an option that is refused, or no schedule that takes the shape.
-
-    Options:
-        stages: Stages of the model, S.
-        devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
-        microbatches: Microbatches, M.
-        group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
-        tb: Time of a full backward (ti + tw).
-        ti: Time of a backward for the input (1).
-        tw: Time of a backward for the weights (1).
-        tfb: Time of a fused pair of F and B (tf + tb).
-        tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
-        t_offload: Time of a copy of an activation to the host (0).
-        t_reload: Time of a copy back from the host (0).
-        t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time
-            in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
-        comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+        title: Title of the figure or page.
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
+        base: Number of the first device, stage, microbatch.
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        font_size: Size of texts in figures, points (6 to 6.5).
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
             repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
-        feedback: Time until a step's result is back at the first stage (the latency of that
-            link), for decode.
-        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
-            tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
-        t_layer: Forward time of a layer of the layout (1), or one for each.
-        t_embedding: Forward time of the layout's embedding, E (0).
-        t_head: Forward time of the layout's head and its loss, L (0).
-        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
-        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
-            (TOML: their times).
-        costs:
-        recompute: Run forwards again (R) before their backward, as soon as their device is
-            free: all (full, and without a value), those of the first N microbatches, all but
-            the first N of each window of forwards in flight, the first N layers of each stage,
-            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
-            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
-            inside the backward, which waits for the gradient first, give a longer --tb instead.
-        cv: Noise of each op, copy, collective and message: deviation over mean. What runs on
-            all devices has a draw for each: the slowest decides. (default 0.05)
-        slow_devices: Devices, picked at random, that are slow.
-        slowdown: How many times slower they compute; they copy as fast. (default 1.5)
-        slow_links: Links, picked at random, that are slow.
-        link_slowdown: How many times longer they take. (default 4.0)
-        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
-            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
-        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
-            the collectives of replicas and the optimizer (0).
-        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
-            replica, microbatch, tokens (or factor) and perhaps stage; or
-            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
-            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
-        padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
-        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
-            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
-            that runs beside each forward, twice as long beside B and I; an op takes the longer
-            of both.
-        samples: Iterations to draw. (default 10000)
-        seed: Seed of the random numbers.
-        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
-            local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
-        width: Figure width, inches. (default 6.75)
+        window: Show the time from A to B only, in the unit of the costs.
+        until: End the time axis of figures there, so that several files have one axis.
+        fold: Draw a middle that repeats once, with how often it runs.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
+        phases: Mark warm-up, steady phase and cool-down in figures.
+        per_device: Write idle share and peak beside every row of figures.
     """
     ...
 
@@ -1281,11 +1116,9 @@ def explain(
     """
     ...
 
-def diff(
-    before: str,
-    after: str,
+def jitter(
+    schedules: Sequence[str],
     *,
-    iteration: str = 'median',
     stages: int | None = None,
     devices: int | None = None,
     chunks: int | None = None,
@@ -1342,44 +1175,31 @@ def diff(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
-    p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
-    order: str | None = None,
-    channel: Literal["message", "direction", "pair", "group"] | None = None,
-    cluster: str | None = None,
-    message: str | None = None,
-    unshard: int | None = None,
-    reduce_grad: bool = False,
-    shapes: Literal["exchange"] | None = None,
-    t_shape: float | None = None,
+    cv: float = 0.05,
+    slow_devices: int = 0,
+    slowdown: float = 1.5,
+    slow_links: int = 0,
+    link_slowdown: float = 4.0,
+    replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
+    samples: int = 10000,
+    seed: int = 0,
+    dask: str | None = None,
+    results: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
-    title: str = '',
-    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
-    base: int = 0,
-    labels: Literal["auto", "mb", "op", "none"] = 'auto',
-    font_size: float | None = None,
-    notes: str | Sequence[str] = (),
-    window: tuple[float, float] | str | None = None,
-    until: float = 0.0,
-    fold: bool = False,
-    highlight: str | None = None,
-    phases: bool = False,
-    per_device: bool = False,
-) -> Diff | Any:
-    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
-
-    Args:
-        before: a schedule, or a file or folder with times.
-        after: likewise; differences are this one's less the first's.
-        options: as ``ppsim diff`` takes them, by name.
+) -> Jitter:
+    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by name.
 
     Raises:
-        InputError: an option that is refused, or files that show no run.
+        InputError: an option that is refused, or no schedule that takes the shape.
 
     Options:
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
         chunks: Stages per device, V; any two of the three set the third.
@@ -1465,46 +1285,68 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
-        message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
-        reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
-            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
-            blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
-            shape (0).
+        cv: Noise of each op, copy, collective and message: deviation over mean. What runs on
+            all devices has a draw for each: the slowest decides. (default 0.05)
+        slow_devices: Devices, picked at random, that are slow.
+        slowdown: How many times slower they compute; they copy as fast. (default 1.5)
+        slow_links: Links, picked at random, that are slow.
+        link_slowdown: How many times longer they take. (default 4.0)
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
+        samples: Iterations to draw. (default 10000)
+        seed: Seed of the random numbers.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
+        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
-        title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
-        base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
-        font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
-            repeatable.
-        window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
-        phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+    """
+    ...
+
+def layout(
+    string: str | None = None,
+    *,
+    devices: int | None = None,
+    chunks: int | None = None,
+    num_layers: int | None = None,
+    mtp: int | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    account_embedding: bool = False,
+    account_loss: bool = False,
+    layers_per_stage: int | Sequence[int] | str | None = None,
+    placement: Literal["loop", "v"] | None = None,
+) -> Layout:
+    """Read a layout string, or Megatron's flags as ``options``, those of ``ppsim layout`` by name.
+
+    Raises:
+        InputError: no layout, or one that Megatron refuses.
+
+    Options:
+        devices: Pipeline devices, P.
+        chunks: Stages per device, V.
+        num_layers: Transformer layers of the model; a string must hold as many.
+        mtp: MTP layers of the model (0); a string must hold as many.
+        first: Layers of the first device.
+        last: Layers of the last device.
+        account_embedding: Embedding counts as a layer.
+        account_loss: Loss counts as a layer.
+        layers_per_stage: Layers of each stage in model order: 3,4,4,3.
+        placement: Which device holds stage i: i mod P (loop), or V-shaped.
     """
     ...
 
@@ -1724,189 +1566,92 @@ def memory(
     """
     ...
 
-def partition(
-    schedule: str,
+def model(
+    name: str | None = None,
     *,
-    stages: int | None = None,
-    devices: int | None = None,
-    chunks: int | None = None,
-    microbatches: int | None = None,
-    group_size: int | None = None,
-    rule: Literal["torch", "megatron"] | None = None,
-    limit: int | None = None,
-    after_i: float | None = None,
-    slices: int | None = None,
-    placement: Literal["loop", "v"] | None = None,
-    everywhere: int | Sequence[int] | str | None = None,
-    tf: float | Sequence[float] | str | None = None,
-    tb: float | Sequence[float] | str | None = None,
-    ti: float | Sequence[float] | str | None = None,
-    tw: float | Sequence[float] | str | None = None,
-    tfb: float | Sequence[float] | str | None = None,
-    tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
-    t_offload: float | Sequence[float] | str | None = None,
-    t_reload: float | Sequence[float] | str | None = None,
-    t_evict: float | Sequence[float] | str | None = None,
-    host_link: str | None = None,
-    host_link_shared: int | None = None,
-    te: float | Sequence[float] | str | None = None,
-    ts: float | Sequence[float] | str | None = None,
-    tt: float | Sequence[float] | str | None = None,
-    td: float | Sequence[float] | str | None = None,
-    tl: float | Sequence[float] | str | None = None,
-    tgf: float | Sequence[float] | str | None = None,
-    tgb: float | Sequence[float] | str | None = None,
-    t_collective: float | None = None,
-    comm: float | None = None,
-    links: str | Sequence[str] = (),
-    steps: int | None = None,
-    feedback: float | None = None,
-    tokens: int | None = None,
-    chunked: int | None = None,
-    chunk: str | None = None,
-    law: str | None = None,
-    page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
-    speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
-    layout: str | None = None,
-    t_layer: float | Sequence[float] | str | None = None,
-    t_embedding: float | None = None,
-    t_head: float | None = None,
-    t_mtp: float | None = None,
-    b_over_f: float | None = None,
-    unit: str | None = None,
-    profile: str | None = None,
-    segments: str | None = None,
-    encoder: str | None = None,
-    costs: Prices | None = None,
-    recompute: bool | str = False,
-    num_layers: int | None = None,
-    mtp: int = 0,
-    least: int = 0,
-    model: str | None = None,
+    machine: str | None = None,
     tp: int | None = None,
     cp: int | None = None,
     ep: int | None = None,
+    devices: int | None = None,
     dp: int | None = None,
+    chunks: int | None = None,
     mbs: int | None = None,
+    microbatches: int | None = None,
     sequence: int | None = None,
-    zero: int | None = None,
+    schedule_name: str | None = None,
+    layout: str | None = None,
     again: Literal["none", "selective", "full"] | None = None,
-    cap: str | None = None,
-    time_limit: float = 60.0,
-) -> Partitioned:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+    zero: int | None = None,
+    offload: float | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"] | None = None,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    post_validation: bool | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    profile: str | None = None,
+) -> Shelves | ModelCost | Card:
+    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
+
+    Args:
+        name: of the library, or a TOML or config.json file.
+        options: as ``ppsim model`` takes them, by name.
 
     Raises:
-        InputError: an option or a shape that is refused, or an unclear number of layers.
-        PpsimError: no split was found that fits the cap, or none was timed before the time ended.
+        InputError: an option that is refused, no such model, or a training run that cannot be.
 
     Options:
-        stages: Stages of the model, S.
-        devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
-        microbatches: Microbatches, M.
-        group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
-        tb: Time of a full backward (ti + tw).
-        ti: Time of a backward for the input (1).
-        tw: Time of a backward for the weights (1).
-        tfb: Time of a fused pair of F and B (tf + tb).
-        tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
-        t_offload: Time of a copy of an activation to the host (0).
-        t_reload: Time of a copy back from the host (0).
-        t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time
-            in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
-        comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
-        feedback: Time until a step's result is back at the first stage (the latency of that
-            link), for decode.
-        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
-            tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
-        t_layer: Forward time of a layer of the layout (1), or one for each.
-        t_embedding: Forward time of the layout's embedding, E (0).
-        t_head: Forward time of the layout's head and its loss, L (0).
-        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
-        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
-            (TOML: their times).
-        costs:
-        recompute: Run forwards again (R) before their backward, as soon as their device is
-            free: all (full, and without a value), those of the first N microbatches, all but
-            the first N of each window of forwards in flight, the first N layers of each stage,
-            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
-            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
-            inside the backward, which waits for the gradient first, give a longer --tb instead.
-        num_layers: Transformer layers, where --t-layer is one time.
-        mtp: MTP layers, on the last stage.
-        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing
-            alone).
-        model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
-            config.json with --seq.
-        tp: Tensor-parallel ranks of the model.
+        machine: Times on a cluster: a name such as dgx-h100, or a file that names its GPU.
+        tp: Tensor-parallel ranks.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
+        devices: Pipeline devices, P.
         dp: Data-parallel replicas.
+        chunks: Stages per device, V.
         mbs: Sequences in a microbatch.
+        microbatches: Microbatches in a step.
         sequence: Sequence length instead of the model's.
-        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
-        again: What backwards run again (none).
-        cap: The most a device may hold: a number counts activations of one layer; with a unit,
-            such as 80GiB, bytes of --model or --profile.
-        time_limit: Seconds to search; Ctrl-C ends it earlier and keeps the best. (default 60.0)
+        schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
+        layout: Which layers each stage holds: Et*3|(tt|)*14,tL.
+        again: What the backward runs again.
+        zero: What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.
+        offload: Share of activations that wait in the host's memory for their backward.
+        precision: Precision of the linear layers' products.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
+            (the software's).
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
+            nodes (tp-cp-ep-dp-pp).
+        profile: Measured op times instead of the curve's (ppsim calibrate).
     """
     ...
 
@@ -2109,6 +1854,192 @@ def optimize(
     """
     ...
 
+def partition(
+    schedule: str,
+    *,
+    stages: int | None = None,
+    devices: int | None = None,
+    chunks: int | None = None,
+    microbatches: int | None = None,
+    group_size: int | None = None,
+    rule: Literal["torch", "megatron"] | None = None,
+    limit: int | None = None,
+    after_i: float | None = None,
+    slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
+    everywhere: int | Sequence[int] | str | None = None,
+    tf: float | Sequence[float] | str | None = None,
+    tb: float | Sequence[float] | str | None = None,
+    ti: float | Sequence[float] | str | None = None,
+    tw: float | Sequence[float] | str | None = None,
+    tfb: float | Sequence[float] | str | None = None,
+    tr: float | Sequence[float] | str | None = None,
+    offload: str | None = None,
+    t_offload: float | Sequence[float] | str | None = None,
+    t_reload: float | Sequence[float] | str | None = None,
+    t_evict: float | Sequence[float] | str | None = None,
+    host_link: str | None = None,
+    host_link_shared: int | None = None,
+    te: float | Sequence[float] | str | None = None,
+    ts: float | Sequence[float] | str | None = None,
+    tt: float | Sequence[float] | str | None = None,
+    td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
+    tgf: float | Sequence[float] | str | None = None,
+    tgb: float | Sequence[float] | str | None = None,
+    t_collective: float | None = None,
+    comm: float | None = None,
+    links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
+    mb_scale: str | Sequence[str] = (),
+    slice_scale: str | Sequence[str] = (),
+    speed: float | Sequence[float] | str | None = None,
+    per: Literal["device", "stage"] | None = None,
+    layout: str | None = None,
+    t_layer: float | Sequence[float] | str | None = None,
+    t_embedding: float | None = None,
+    t_head: float | None = None,
+    t_mtp: float | None = None,
+    b_over_f: float | None = None,
+    unit: str | None = None,
+    profile: str | None = None,
+    segments: str | None = None,
+    encoder: str | None = None,
+    costs: Prices | None = None,
+    recompute: bool | str = False,
+    num_layers: int | None = None,
+    mtp: int = 0,
+    least: int = 0,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    mbs: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    cap: str | None = None,
+    time_limit: float = 60.0,
+) -> Partitioned:
+    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+
+    Raises:
+        InputError: an option or a shape that is refused, or an unclear number of layers.
+        PpsimError: no split was found that fits the cap, or none was timed before the time ended.
+
+    Options:
+        stages: Stages of the model, S.
+        devices: Pipeline devices, P.
+        chunks: Stages per device, V; any two of the three set the third.
+        microbatches: Microbatches, M.
+        group_size: Microbatches per group of interleaved schedules, N.
+        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
+        after_i: Share of an activation that is still held between I and W, for zb-auto.
+        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tb: Time of a full backward (ti + tw).
+        ti: Time of a backward for the input (1).
+        tw: Time of a backward for the weights (1).
+        tfb: Time of a fused pair of F and B (tf + tb).
+        tr: Time of a recompute (tf).
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share.
+        t_offload: Time of a copy of an activation to the host (0).
+        t_reload: Time of a copy back from the host (0).
+        t_evict: Time of a copy of an activation to another device, and of one back (0).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
+        te: Time of an input embedding's share, or one per device (0).
+        ts: Time of an output layer's share, or one per device (0).
+        tt: Time of its backward, or one per device (0).
+        td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
+        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
+        tgb: Time of its backward, or one per stage (0).
+        t_collective: Time of a collective over all devices (0).
+        comm: Latency of a message between two devices (0).
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
+        speed: How many times as fast each device computes: 1,1,0.9,1.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
+        t_layer: Forward time of a layer of the layout (1), or one for each.
+        t_embedding: Forward time of the layout's embedding, E (0).
+        t_head: Forward time of the layout's head and its loss, L (0).
+        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
+        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
+        profile: Measured costs instead (ppsim calibrate), in ms.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        num_layers: Transformer layers, where --t-layer is one time.
+        mtp: MTP layers, on the last stage.
+        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing
+            alone).
+        model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
+            config.json with --seq.
+        tp: Tensor-parallel ranks of the model.
+        cp: Context-parallel ranks.
+        ep: Expert-parallel ranks, inside dp x cp x tp.
+        dp: Data-parallel replicas.
+        mbs: Sequences in a microbatch.
+        sequence: Sequence length instead of the model's.
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        cap: The most a device may hold: a number counts activations of one layer; with a unit,
+            such as 80GiB, bytes of --model or --profile.
+        time_limit: Seconds to search; Ctrl-C ends it earlier and keeps the best. (default 60.0)
+    """
+    ...
+
 def plan(
     model: str,
     cluster: str,
@@ -2237,64 +2168,6 @@ def plan(
     """
     ...
 
-def check(
-    file: str,
-    *,
-    modes: str | Sequence[str] = (),
-    runtime: Literal["torch-2.13", "torch-2.15", "megatron"] | None = None,
-    queues: Literal["edge", "pair", "rank"] | None = None,
-    shapes: Literal["exchange"] | None = None,
-    lengths: str | None = None,
-    schedule: str | None = None,
-    stages: int | None = None,
-    devices: int | None = None,
-    chunks: int | None = None,
-    microbatches: int | None = None,
-    group_size: int | None = None,
-    rule: Literal["torch", "megatron"] | None = None,
-    limit: int | None = None,
-    after_i: float | None = None,
-    slices: int | None = None,
-    placement: Literal["loop", "v"] | None = None,
-    everywhere: int | Sequence[int] | str | None = None,
-    github: bool = False,
-) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by name.
-
-    Raises:
-        InputError: a file that cannot be read, or an option that is refused.
-
-    Options:
-        modes: Look for deadlocks when sends and receives overlap, are batched, or block;
-            repeatable (all three, or overlap alone with --for or --queues).
-        runtime: Add the limits of a runtime, and take the queues of its communicators.
-        queues: What has one in-order queue of sends and receives: a directed pair of devices, a
-            pair, or a device; run times the same with --p2p overlap --channel direction, pair
-            or group.
-        shapes: Shapes are sent ahead of messages, and both sides wait for them (Megatron's
-            variable_seq_lengths): look for deadlocks where each message waits so, or each batch
-            with --for megatron.
-        lengths: A loader's file of sequences: every replica must have as many microbatches as
-            the schedule.
-        schedule: Expect the ops of this schedule, in the shape given.
-        stages: Stages of the model, S.
-        devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
-        microbatches: Microbatches, M.
-        group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
-            1f1b-plus: 0,4 (0).
-        github: Print GitHub annotations, for a workflow.
-    """
-    ...
-
 def read(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -2320,62 +2193,483 @@ def read(
     """
     ...
 
-def calibrate(
+def run(
+    schedule: str | Schedule,
     *,
-    hidden: int = 512,
-    heads: int = 8,
-    sequence: int = 256,
-    microbatch_size: int = 1,
-    layers: int = 2,
-    vocab: int = 4096,
-    dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = None,
-    device: Literal["auto", "cpu", "cuda"] = 'auto',
-    repeats: int = 10,
-    warm_up: int = 2,
-    max_bytes: int | None = None,
-    sizes: int | Sequence[int] | str | None = None,
-    real_time: bool = False,
-    note: str = '',
-    module: str | None = None,
     stages: int | None = None,
-    from_trace: str | Sequence[str] = (),
-    iteration: str = 'all',
-) -> Calibration | None:
-    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps it.
+    devices: int | None = None,
+    chunks: int | None = None,
+    microbatches: int | None = None,
+    group_size: int | None = None,
+    rule: Literal["torch", "megatron"] | None = None,
+    limit: int | None = None,
+    after_i: float | None = None,
+    slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
+    everywhere: int | Sequence[int] | str | None = None,
+    tf: float | Sequence[float] | str | None = None,
+    tb: float | Sequence[float] | str | None = None,
+    ti: float | Sequence[float] | str | None = None,
+    tw: float | Sequence[float] | str | None = None,
+    tfb: float | Sequence[float] | str | None = None,
+    tr: float | Sequence[float] | str | None = None,
+    offload: str | None = None,
+    t_offload: float | Sequence[float] | str | None = None,
+    t_reload: float | Sequence[float] | str | None = None,
+    t_evict: float | Sequence[float] | str | None = None,
+    host_link: str | None = None,
+    host_link_shared: int | None = None,
+    te: float | Sequence[float] | str | None = None,
+    ts: float | Sequence[float] | str | None = None,
+    tt: float | Sequence[float] | str | None = None,
+    td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
+    tgf: float | Sequence[float] | str | None = None,
+    tgb: float | Sequence[float] | str | None = None,
+    t_collective: float | None = None,
+    comm: float | None = None,
+    links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
+    mb_scale: str | Sequence[str] = (),
+    slice_scale: str | Sequence[str] = (),
+    speed: float | Sequence[float] | str | None = None,
+    per: Literal["device", "stage"] | None = None,
+    layout: str | None = None,
+    t_layer: float | Sequence[float] | str | None = None,
+    t_embedding: float | None = None,
+    t_head: float | None = None,
+    t_mtp: float | None = None,
+    b_over_f: float | None = None,
+    unit: str | None = None,
+    profile: str | None = None,
+    segments: str | None = None,
+    encoder: str | None = None,
+    costs: Prices | None = None,
+    recompute: bool | str = False,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
+    title: str = '',
+    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
+    base: int = 0,
+    labels: Literal["auto", "mb", "op", "none"] = 'auto',
+    font_size: float | None = None,
+    notes: str | Sequence[str] = (),
+    window: tuple[float, float] | str | None = None,
+    until: float = 0.0,
+    fold: bool = False,
+    highlight: str | None = None,
+    phases: bool = False,
+    per_device: bool = False,
+    cap: str | None = None,
+    p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
+    order: str | None = None,
+    channel: Literal["message", "direction", "pair", "group"] | None = None,
+    cluster: str | None = None,
+    message: str | None = None,
+    unshard: int | None = None,
+    reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
+    lowered: bool = False,
+    merge_bw: bool = False,
+    gantt: bool = True,
+    lanes: bool = False,
+    memory: bool | None = None,
+    grid: bool = False,
+    reorder: bool = False,
+    replicas: int | str | None = None,
+    t_reduce: float = 0.0,
+    lengths: str | None = None,
+    padded: bool = False,
+    mbs: int | None = None,
+    cp_of: str | None = None,
+    deal: bool = False,
+    across: bool = False,
+    max_tokens: int | None = None,
+    deal_for: float = 2.0,
+) -> Run | Any:
+    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
-
-    Returns:
-        What was measured; None in all processes of torchrun but the first.
+        schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
+        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
 
     Raises:
-        InputError: an option that is refused.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option or a shape that is refused.
 
     Options:
-        hidden: Width of the model. (default 512)
-        heads: Attention heads; they divide the width. (default 8)
-        sequence: Tokens of one sample. (default 256)
-        microbatch_size: Samples of a microbatch. (default 1)
-        layers: Layers that one device holds. (default 2)
-        vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
-        dtype: Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).
-        device: What computes; auto: a GPU where there is one. (default auto)
-        repeats: Measured repetitions of every op. (default 10)
-        warm_up: Repetitions thrown away first. (default 2)
-        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a
-            GPU).
-        sizes: Sizes of messages instead: 1024,65536 or 1024:65536:x4.
-        real_time: Ask the system for real-time priority while messages travel.
-        note: A remark for the record, such as other load on the machine.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
-            torch module and an example input (below).
-        stages: Stages of --module.
-        from_trace: Make the profile from a real run instead: its folder, or files such as
-            Kineto traces, one per rank.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default all)
+        stages: Stages of the model, S.
+        devices: Pipeline devices, P.
+        chunks: Stages per device, V; any two of the three set the third.
+        microbatches: Microbatches, M.
+        group_size: Microbatches per group of interleaved schedules, N.
+        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
+        after_i: Share of an activation that is still held between I and W, for zb-auto.
+        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tb: Time of a full backward (ti + tw).
+        ti: Time of a backward for the input (1).
+        tw: Time of a backward for the weights (1).
+        tfb: Time of a fused pair of F and B (tf + tb).
+        tr: Time of a recompute (tf).
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share.
+        t_offload: Time of a copy of an activation to the host (0).
+        t_reload: Time of a copy back from the host (0).
+        t_evict: Time of a copy of an activation to another device, and of one back (0).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
+        te: Time of an input embedding's share, or one per device (0).
+        ts: Time of an output layer's share, or one per device (0).
+        tt: Time of its backward, or one per device (0).
+        td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
+        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
+        tgb: Time of its backward, or one per stage (0).
+        t_collective: Time of a collective over all devices (0).
+        comm: Latency of a message between two devices (0).
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
+        speed: How many times as fast each device computes: 1,1,0.9,1.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
+        t_layer: Forward time of a layer of the layout (1), or one for each.
+        t_embedding: Forward time of the layout's embedding, E (0).
+        t_head: Forward time of the layout's head and its loss, L (0).
+        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
+        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
+        profile: Measured costs instead (ppsim calibrate), in ms.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
+        title: Title of the figure or page.
+        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
+            print, others of papers. (default default)
+        base: Number of the first device, stage, microbatch.
+        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
+            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        font_size: Size of texts in figures, points (6 to 6.5).
+        notes: Write a text on a figure's first chart, at a time and device: 'W fills
+            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            repeatable.
+        window: Show the time from A to B only, in the unit of the costs.
+        until: End the time axis of figures there, so that several files have one axis.
+        fold: Draw a middle that repeats once, with how often it runs.
+        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
+            the rest.
+        phases: Mark warm-up, steady phase and cool-down in figures.
+        per_device: Write idle share and peak beside every row of figures.
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
+            --profile; a list has one for each device.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
+        message: Size of a message on the cluster, such as 4MiB.
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
+        reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
+        lowered: Write csv with sends and receives (torch's compute_comms).
+        merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
+        gantt: Draw the chart in the terminal (on). (default True)
+        lanes: Show copies and collectives in a line below each device of the chart.
+        memory: Draw what the devices hold below figures (on, except in style paper).
+        grid: Show the steps on integer time slots, empty where a device must wait; -o csv or
+            json.
+        reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
+        replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
+            replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
+            draws a distribution of --mb-scale anew.
+        t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
+            the collectives of replicas and the optimizer (0).
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
+        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
+            many as before: never a longer step. -o FILE.csv writes the assignment.
+        across: Deal sequences to other replicas too.
+        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
+            included, in as many microbatches as make the step shortest.
+        deal_for: Seconds after which the search for a dealing ends. (default 2.0)
+    """
+    ...
+
+def sweep(
+    schedules: Sequence[str],
+    *,
+    stages: int | Sequence[int] | str | None = None,
+    devices: int | Sequence[int] | str | None = None,
+    chunks: int | Sequence[int] | str | None = None,
+    microbatches: int | Sequence[int] | str | None = None,
+    group_size: int | None = None,
+    rule: Literal["torch", "megatron"] | None = None,
+    limit: int | None = None,
+    after_i: float | None = None,
+    slices: int | None = None,
+    placement: Literal["loop", "v"] | None = None,
+    everywhere: int | Sequence[int] | str | None = None,
+    metric: Literal["period", "period_per_mb", "round_bubble", "makespan_per_mb", "makespan", "gap", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "peak"] = 'bubble_rate',
+    tf: float | Sequence[float] | str | None = None,
+    tb: float | Sequence[float] | str | None = None,
+    ti: float | Sequence[float] | str | None = None,
+    tw: float | Sequence[float] | str | None = None,
+    tfb: float | Sequence[float] | str | None = None,
+    tr: float | Sequence[float] | str | None = None,
+    offload: str | None = None,
+    t_offload: float | Sequence[float] | str | None = None,
+    t_reload: float | Sequence[float] | str | None = None,
+    t_evict: float | Sequence[float] | str | None = None,
+    host_link: str | None = None,
+    host_link_shared: int | None = None,
+    te: float | Sequence[float] | str | None = None,
+    ts: float | Sequence[float] | str | None = None,
+    tt: float | Sequence[float] | str | None = None,
+    td: float | Sequence[float] | str | None = None,
+    tl: float | Sequence[float] | str | None = None,
+    tgf: float | Sequence[float] | str | None = None,
+    tgb: float | Sequence[float] | str | None = None,
+    t_collective: float | None = None,
+    comm: float | None = None,
+    links: str | Sequence[str] = (),
+    steps: int | None = None,
+    feedback: float | None = None,
+    tokens: int | None = None,
+    chunked: int | None = None,
+    chunk: str | None = None,
+    law: str | None = None,
+    page: int | None = None,
+    mb_scale: str | Sequence[str] = (),
+    slice_scale: str | Sequence[str] = (),
+    speed: float | Sequence[float] | str | None = None,
+    per: Literal["device", "stage"] | None = None,
+    layout: str | None = None,
+    t_layer: float | Sequence[float] | str | None = None,
+    t_embedding: float | None = None,
+    t_head: float | None = None,
+    t_mtp: float | None = None,
+    b_over_f: float | None = None,
+    unit: str | None = None,
+    profile: str | None = None,
+    segments: str | None = None,
+    encoder: str | None = None,
+    costs: Prices | None = None,
+    recompute: bool | str = False,
+    p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
+    order: str | None = None,
+    channel: Literal["message", "direction", "pair", "group"] | None = None,
+    cluster: str | None = None,
+    message: str | None = None,
+    unshard: int | None = None,
+    reduce_grad: bool = False,
+    shapes: Literal["exchange"] | None = None,
+    t_shape: float | None = None,
+    cap: str | None = None,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
+    heat: bool = False,
+    dask: str | None = None,
+    results: str | None = None,
+) -> list[dict[str, Any]]:
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+
+    ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
+
+    Args:
+        schedules: names or files.
+        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+
+    Raises:
+        InputError: an option that is refused, or a grid without a shape that works.
+
+    Options:
+        stages: Stages of the model, S.
+        devices: Pipeline devices, P.
+        chunks: Stages per device, V; any two of the three set the third.
+        microbatches: Microbatches, M.
+        group_size: Microbatches per group of interleaved schedules, N.
+        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
+        limit: Activations of one stage that a device may hold, for schedules that take a limit:
+            --cap 4 is --limit 8 of two stages per device.
+        after_i: Share of an activation that is still held between I and W, for zb-auto.
+        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
+        placement: Stages of several chunks of forward-only and decode: s on device s mod P
+            (loop), or V-shaped.
+        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+            1f1b-plus: 0,4 (0).
+        metric: What the table shows. (default bubble_rate)
+        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
+        tb: Time of a full backward (ti + tw).
+        ti: Time of a backward for the input (1).
+        tw: Time of a backward for the weights (1).
+        tfb: Time of a fused pair of F and B (tf + tb).
+        tr: Time of a recompute (tf).
+        offload: Copy activations to the host after their forward and back before their
+            backward: of N chunks of every device, of all (also without a value), or a share.
+        t_offload: Time of a copy of an activation to the host (0).
+        t_reload: Time of a copy back from the host (0).
+        t_evict: Time of a copy of an activation to another device, and of one back (0).
+        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
+            copies take as long as their bytes do; with --profile, or --model where there is
+            one.
+        host_link_shared: N devices share a link to their host, which carries one copy at a time
+            in each direction (1).
+        te: Time of an input embedding's share, or one per device (0).
+        ts: Time of an output layer's share, or one per device (0).
+        tt: Time of its backward, or one per device (0).
+        td: Time of the embedding's backward, or one per device (0).
+        tl: Time of the loss on the last device, where a schedule has it (0).
+        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
+        tgb: Time of its backward, or one per stage (0).
+        t_collective: Time of a collective over all devices (0).
+        comm: Latency of a message between two devices (0).
+        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
+            repeatable.
+        steps: Go round so many times: decode (4) makes a token of every batch in each step,
+            forward-only runs all its microbatches again.
+        feedback: Time until a step's result is back at the first stage (the latency of that
+            link), for decode.
+        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
+            tokens.
+        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
+            forward-only, by --law.
+        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
+            best number of chunks.
+        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
+            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+        page: Tokens that sizes of chunks are multiples of, but for the last (64).
+        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
+            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
+            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
+            through a shorter list again and again.
+        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
+            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
+            --profile's model); W=... for a kind; repeatable.
+        speed: How many times as fast each device computes: 1,1,0.9,1.
+        per: Times are for a device's 1/P share of the model (device, the default) or for each
+            stage as given.
+        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
+            come from these times.
+        t_layer: Forward time of a layer of the layout (1), or one for each.
+        t_embedding: Forward time of the layout's embedding, E (0).
+        t_head: Forward time of the layout's head and its loss, L (0).
+        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
+        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
+        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
+        profile: Measured costs instead (ppsim calibrate), in ms.
+        segments: What ops run on a compute and a communication stream (TOML); their times and
+            those of pairs follow.
+        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
+            (TOML: their times).
+        costs:
+        recompute: Run forwards again (R) before their backward, as soon as their device is
+            free: all (full, and without a value), those of the first N microbatches, all but
+            the first N of each window of forwards in flight, the first N layers of each stage,
+            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
+            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
+            inside the backward, which waits for the gradient first, give a longer --tb instead.
+        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+            batches.
+        order: Order of sends and receives: early (default; a lowered file has its own), even-
+            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
+            may hang where both directions of two devices share a queue (ppsim check --queues
+            pair); the others hang nowhere.
+        channel: With --p2p overlap, what carries one message at a time: each direction of two
+            devices (default), both directions, or a device, as the edge, pair and rank of check
+            --queues; message: no limit.
+        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
+            host costs.
+        message: Size of a message on the cluster, such as 4MiB.
+        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
+            [fsdp].
+        reduce_grad: FSDP: reduce each stage's gradients after its last backward.
+        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+            Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
+            blocking.
+        t_shape: Wait of the host between a shape and its message, beside the latency of the
+            shape (0).
+        cap: The most a device may hold: a number counts activations of a device's 1/P share of
+            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
+            --profile; a list has one for each device.
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
+        heat: Draw --metric over the grid as a heat map, not time against memory.
+        dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
+            local starts both here.
+        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
     """
     ...
 
@@ -2485,300 +2779,5 @@ def validate(
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
-    """
-    ...
-
-def layout(
-    string: str | None = None,
-    *,
-    devices: int | None = None,
-    chunks: int | None = None,
-    num_layers: int | None = None,
-    mtp: int | None = None,
-    first: int | None = None,
-    last: int | None = None,
-    account_embedding: bool = False,
-    account_loss: bool = False,
-    layers_per_stage: int | Sequence[int] | str | None = None,
-    placement: Literal["loop", "v"] | None = None,
-) -> Layout:
-    """Read a layout string, or Megatron's flags as ``options``, those of ``ppsim layout`` by name.
-
-    Raises:
-        InputError: no layout, or one that Megatron refuses.
-
-    Options:
-        devices: Pipeline devices, P.
-        chunks: Stages per device, V.
-        num_layers: Transformer layers of the model; a string must hold as many.
-        mtp: MTP layers of the model (0); a string must hold as many.
-        first: Layers of the first device.
-        last: Layers of the last device.
-        account_embedding: Embedding counts as a layer.
-        account_loss: Loss counts as a layer.
-        layers_per_stage: Layers of each stage in model order: 3,4,4,3.
-        placement: Which device holds stage i: i mod P (loop), or V-shaped.
-    """
-    ...
-
-def model(
-    name: str | None = None,
-    *,
-    machine: str | None = None,
-    tp: int | None = None,
-    cp: int | None = None,
-    ep: int | None = None,
-    devices: int | None = None,
-    dp: int | None = None,
-    chunks: int | None = None,
-    mbs: int | None = None,
-    microbatches: int | None = None,
-    sequence: int | None = None,
-    schedule_name: str | None = None,
-    layout: str | None = None,
-    again: Literal["none", "selective", "full"] | None = None,
-    zero: int | None = None,
-    offload: float | None = None,
-    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32"] | None = None,
-    software: str | None = None,
-    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
-    dispatch_bytes: int | None = None,
-    expert_load: float | None = None,
-    overlap_a2a: bool | None = None,
-    cuda_graphs: Literal["none", "partial", "full"] | None = None,
-    fused_experts: bool | None = None,
-    overlap_tp: bool | None = None,
-    overlap_dp: bool | None = None,
-    post_validation: bool | None = None,
-    gradient_precision: Literal["bf16", "fp32"] | None = None,
-    moment_precision: Literal["bf16", "fp32"] | None = None,
-    narrow_activation: bool | None = None,
-    narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
-    profile: str | None = None,
-) -> Shelves | ModelCost | Card:
-    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
-
-    Args:
-        name: of the library, or a TOML or config.json file.
-        options: as ``ppsim model`` takes them, by name.
-
-    Raises:
-        InputError: an option that is refused, no such model, or a training run that cannot be.
-
-    Options:
-        machine: Times on a cluster: a name such as dgx-h100, or a file that names its GPU.
-        tp: Tensor-parallel ranks.
-        cp: Context-parallel ranks.
-        ep: Expert-parallel ranks, inside dp x cp x tp.
-        devices: Pipeline devices, P.
-        dp: Data-parallel replicas.
-        chunks: Stages per device, V.
-        mbs: Sequences in a microbatch.
-        microbatches: Microbatches in a step.
-        sequence: Sequence length instead of the model's.
-        schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
-        layout: Which layers each stage holds: Et*3|(tt|)*14,tL.
-        again: What the backward runs again.
-        zero: What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.
-        offload: Share of activations that wait in the host's memory for their backward.
-        precision: Precision of the linear layers' products.
-        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
-            deepspeed ... (megatron-core).
-        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
-            hybridep (the software's).
-        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
-            software's, 2).
-        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
-        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
-        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
-        fused_experts: Routing and casts fused into experts' products (the software's).
-        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
-        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
-        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
-            (the software's).
-        gradient_precision: Of gradients as they are summed and reduced (the software's).
-        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
-            fp32).
-        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
-            training (the software's, no).
-        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
-            software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
-        profile: Measured op times instead of the curve's (ppsim calibrate).
-    """
-    ...
-
-def convert(
-    file: str,
-    *targets: str,
-    format: str | None = None,
-    style: Literal["screen", "paper"] | None = None,
-    width: float = 6.75,
-    title: str = '',
-    palette: Literal["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"] = 'default',
-    base: int = 0,
-    labels: Literal["auto", "mb", "op", "none"] = 'auto',
-    font_size: float | None = None,
-    notes: str | Sequence[str] = (),
-    window: tuple[float, float] | str | None = None,
-    until: float = 0.0,
-    fold: bool = False,
-    highlight: str | None = None,
-    phases: bool = False,
-    per_device: bool = False,
-    tf: float | Sequence[float] | str | None = None,
-    tb: float | Sequence[float] | str | None = None,
-    ti: float | Sequence[float] | str | None = None,
-    tw: float | Sequence[float] | str | None = None,
-    tfb: float | Sequence[float] | str | None = None,
-    tr: float | Sequence[float] | str | None = None,
-    offload: str | None = None,
-    t_offload: float | Sequence[float] | str | None = None,
-    t_reload: float | Sequence[float] | str | None = None,
-    t_evict: float | Sequence[float] | str | None = None,
-    host_link: str | None = None,
-    host_link_shared: int | None = None,
-    te: float | Sequence[float] | str | None = None,
-    ts: float | Sequence[float] | str | None = None,
-    tt: float | Sequence[float] | str | None = None,
-    td: float | Sequence[float] | str | None = None,
-    tl: float | Sequence[float] | str | None = None,
-    tgf: float | Sequence[float] | str | None = None,
-    tgb: float | Sequence[float] | str | None = None,
-    t_collective: float | None = None,
-    comm: float | None = None,
-    links: str | Sequence[str] = (),
-    steps: int | None = None,
-    feedback: float | None = None,
-    tokens: int | None = None,
-    chunked: int | None = None,
-    chunk: str | None = None,
-    law: str | None = None,
-    page: int | None = None,
-    mb_scale: str | Sequence[str] = (),
-    slice_scale: str | Sequence[str] = (),
-    speed: float | Sequence[float] | str | None = None,
-    per: Literal["device", "stage"] | None = None,
-    layout: str | None = None,
-    t_layer: float | Sequence[float] | str | None = None,
-    t_embedding: float | None = None,
-    t_head: float | None = None,
-    t_mtp: float | None = None,
-    b_over_f: float | None = None,
-    unit: str | None = None,
-    profile: str | None = None,
-    segments: str | None = None,
-    encoder: str | None = None,
-    costs: Prices | None = None,
-    recompute: bool | str = False,
-    iteration: str = 'median',
-    lossy: bool = False,
-    merge_bw: bool = False,
-    split_bw: bool = False,
-) -> Converted:
-    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by name.
-
-    Raises:
-        InputError: a file that cannot be read, or a format that cannot carry all that it states.
-
-    Options:
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
-        width: Figure width, inches. (default 6.75)
-        title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
-        base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
-        font_size: Size of texts in figures, points (6 to 6.5).
-        notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
-            repeatable.
-        window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
-        phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
-        tb: Time of a full backward (ti + tw).
-        ti: Time of a backward for the input (1).
-        tw: Time of a backward for the weights (1).
-        tfb: Time of a fused pair of F and B (tf + tb).
-        tr: Time of a recompute (tf).
-        offload: Copy activations to the host after their forward and back before their
-            backward: of N chunks of every device, of all (also without a value), or a share.
-        t_offload: Time of a copy of an activation to the host (0).
-        t_reload: Time of a copy back from the host (0).
-        t_evict: Time of a copy of an activation to another device, and of one back (0).
-        host_link: Bandwidth of a device's link to its host in each direction, such as 55GB/s:
-            copies take as long as their bytes do; with --profile, or --model where there is
-            one.
-        host_link_shared: N devices share a link to their host, which carries one copy at a time
-            in each direction (1).
-        te: Time of an input embedding's share, or one per device (0).
-        ts: Time of an output layer's share, or one per device (0).
-        tt: Time of its backward, or one per device (0).
-        td: Time of the embedding's backward, or one per device (0).
-        tl: Time of the loss on the last device, where a schedule has it (0).
-        tgf: Time of a part on all devices ahead of a stage, or one per stage (0).
-        tgb: Time of its backward, or one per stage (0).
-        t_collective: Time of a collective over all devices (0).
-        comm: Latency of a message between two devices (0).
-        links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
-            repeatable.
-        steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
-        feedback: Time until a step's result is back at the first stage (the latency of that
-            link), for decode.
-        tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
-            tokens.
-        chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
-        chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
-            best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
-        page: Tokens that sizes of chunks are multiples of, but for the last (64).
-        mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
-            lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
-            repeatable. Where sequences are cut, for a slice each too. The batches of decode go
-            through a shorter list again and again.
-        slice_scale: How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a
-            file, or attention:0.3 (its share of a forward's time; attention alone takes that of
-            --profile's model); W=... for a kind; repeatable.
-        speed: How many times as fast each device computes: 1,1,0.9,1.
-        per: Times are for a device's 1/P share of the model (device, the default) or for each
-            stage as given.
-        layout: Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs
-            come from these times.
-        t_layer: Forward time of a layer of the layout (1), or one for each.
-        t_embedding: Forward time of the layout's embedding, E (0).
-        t_head: Forward time of the layout's head and its loss, L (0).
-        t_mtp: Forward time of an MTP layer of the layout, m (a layer's).
-        b_over_f: A full backward of a layer in its forwards (2); I and W take half.
-        unit: Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.
-        profile: Measured costs instead (ppsim calibrate), in ms.
-        segments: What ops run on a compute and a communication stream (TOML); their times and
-            those of pairs follow.
-        encoder: Put the forwards and backwards of an encoder into the bubbles of the pipeline
-            (TOML: their times).
-        costs:
-        recompute: Run forwards again (R) before their backward, as soon as their device is
-            free: all (full, and without a value), those of the first N microbatches, all but
-            the first N of each window of forwards in flight, the first N layers of each stage,
-            or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
-            part takes its layers' time (of a layout, model or profile) or --tr. For recompute
-            inside the backward, which waits for the gradient first, give a longer --tb instead.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
-        lossy: Write even what a format cannot carry whole.
-        merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
-        split_bw: Write every B as I and W, one after the other.
     """
     ...

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import ppsim
 from ppsim.ask.signatures import option_lines, python_options, signature_of
+from ppsim.questions import list_functions, module_of
 
 __all__ = ["STUB", "python_options", "stub"]
 STUB = Path(ppsim.__file__).with_suffix(".pyi")
@@ -36,8 +37,8 @@ def imports_of(source: str, module: str) -> set[tuple[str, str]]:
 
 def questions() -> Iterator[tuple[str, str]]:
     """Yield the module and the source of each question's signature and docstring."""
-    for name in ppsim.QUESTIONS:
-        module = importlib.import_module(f"ppsim.questions.{name}")
+    for name in list_functions():
+        module = importlib.import_module(str(module_of(name)))
         function = vars(module)[name]
         signature = signature_of(module, function)
         lines = []
@@ -66,8 +67,7 @@ def stub() -> str:
         head = source.partition(':\n    """')[0]
         imports |= {each for each in imports_of(head, module) if each[0] != "__future__"}
     for module, names in vars(ppsim)["_HOME"].items():
-        if not module.startswith("ppsim.questions."):
-            imports |= {(module, name) for name in names}
+        imports |= {(module, name) for name in names}
     by_module: dict[str, set[str]] = {}
     for module, name in imports:
         by_module.setdefault(module, set()).add(name)
@@ -76,7 +76,7 @@ def stub() -> str:
         public = [f"{name} as {name}" if name in ppsim.__all__ else name for name in sorted(names)]
         lines.append(f"from {module} import {', '.join(public)}")
     listed = "".join(f'    "{name}",\n' for name in ppsim.__all__)
-    rest = f"\n__version__: str\nQUESTIONS: tuple[str, ...]\n__all__ = [\n{listed}]\n"
+    rest = f"\n__version__: str\n__all__ = [\n{listed}]\n"
     return "\n".join([HEAD, *lines, rest, *(source for _, source in made)])
 
 

@@ -10,6 +10,7 @@ import pytest
 import ppsim
 from ppsim.ask.request import find_options
 from ppsim.ask.signatures import type_of
+from ppsim.questions import list_functions, module_of
 from tests import refresh_stub
 
 
@@ -21,10 +22,10 @@ def test_the_stub_is_what_its_command_writes():
     assert refresh_stub.STUB.read_text() == refresh_stub.stub(), "python -m tests.refresh_stub"
 
 
-@pytest.mark.parametrize("name", ppsim.QUESTIONS)
+@pytest.mark.parametrize("name", list_functions())
 def test_a_signature_names_what_the_question_takes(name):
     """Each parameter by name, with a type and the option's default; help has a line for each."""
-    module = importlib.import_module(f"ppsim.questions.{name}")
+    module = importlib.import_module(str(module_of(name)))
     request = getattr(module, module.answer.__annotations__["request"])
     function = getattr(ppsim, name)
     named = [p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY]

@@ -1,3 +1,17 @@
 """How a question is asked and answered: options as data, requests, answers, and how they are shown and written."""
 
-__all__ = []
+__all__ = [
+    "answer",
+    "blocks",
+    "given",
+    "groups",
+    "options",
+    "request",
+    "rules",
+    "signatures",
+    "tasks",
+    "terminal",
+    "types",
+    "words",
+    "write",
+]

@@ -74,11 +74,13 @@ class Request:
 
     Attributes:
         question: its name, which is the command's.
+        place: the section of ``ppsim --help`` that lists it, and its rank there; under "More" without one.
         tables: whether its files may be tables: csv, json, parquet.
         given: names of the options that the user gave, to tell them from defaults.
     """
 
     question: ClassVar[str]
+    place: ClassVar[tuple[str, int]]
     tables: ClassVar[bool] = False
     given: frozenset[str] = frozenset()
 

@@ -5,12 +5,11 @@ Tab, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has th
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import textwrap
-import types
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
 import click
@@ -33,10 +32,9 @@ TYPES = {
 PLAIN = ("int", "float", "bool", "str")
 
 
-def describe(name: str) -> Callable[..., Any]:
-    """Return the function of a question with its signature, and its options in its docstring."""
-    module = importlib.import_module(f"ppsim.questions.{name}")
-    function: Callable[..., Any] = getattr(module, name)
+def describe(module: ModuleType) -> Callable[..., Any]:
+    """Return the function of a question's module with its signature, and its options in its docstring."""
+    function: Callable[..., Any] = getattr(module, module.__name__.rpartition(".")[2])
     if not hasattr(function, "__signature__"):
         function.__signature__ = signature_of(module, function)  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\n{option_lines(module, function)}"
@@ -57,7 +55,7 @@ def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature
 def own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """List the parameters that a question's function itself states, whatever signature it shows."""
     code: Any = function
-    plain = types.FunctionType(code.__code__, code.__globals__, argdefs=code.__defaults__)
+    plain = FunctionType(code.__code__, code.__globals__, argdefs=code.__defaults__)
     plain.__kwdefaults__, plain.__annotations__ = code.__kwdefaults__, code.__annotations__
     return list(inspect.signature(plain).parameters.values())
 

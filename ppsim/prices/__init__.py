@@ -1,3 +1,14 @@
 """From options to a schedule, its costs, its memory and its times."""
 
-__all__ = []
+__all__ = [
+    "build",
+    "cap",
+    "chunked",
+    "dealing",
+    "lengths",
+    "replicas",
+    "rounds",
+    "several",
+    "timing",
+    "trained",
+]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ppsim.cli import OWN, group
+from ppsim.cli import group
+from ppsim.questions import module_of
 from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
 from tests.cli.option_fuzz import commands
@@ -69,8 +70,8 @@ def test_the_list_of_commands_says_what_each_module_says():
     listed = dict(re.findall(r"^  ([a-z]+)  +(\S.*)$", invoke("--help-all", env={"COLUMNS": "80"}).output, re.M))
     assert sorted(listed) == group.list_commands(None)  # type: ignore[arg-type]
     for name, summary in listed.items():
-        room = "cli" if name in OWN else "questions"
-        assert (importlib.import_module(f"ppsim.{room}.{name}").__doc__ or "").splitlines()[0] == summary
+        module = module_of(name) or f"ppsim.cli.{name}"
+        assert (importlib.import_module(module).__doc__ or "").splitlines()[0] == summary
         assert re.fullmatch(r"[A-Z].*\.", summary), name
 
 

@@ -86,7 +86,8 @@ def test_every_command_and_option_that_a_refusal_names_exists():
     """In a command's own module they are options of that command, or of one that the text names."""
     own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
     every = set().union(*own.values(), {"--help"})
-    modules = [*(ROOT / "cli").glob("*.py"), *(ROOT / "ppsim" / "questions").glob("*.py")]
+    rooms = [ROOT / "cli", *(ROOT / "ppsim" / room for room in ("ask", "prices", "questions"))]
+    modules = [path for room in rooms for path in room.rglob("*.py")]
     said = [(path.stem, text) for path in modules for text in refusals(path)]
     assert len(said) > 300
     for command, text in said:

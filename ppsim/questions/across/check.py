@@ -51,6 +51,7 @@ class CheckRequest(Request):
     """
 
     question: ClassVar[str] = "check"
+    place: ClassVar[tuple[str, int]] = ("What files and runs say", 1)
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
     modes: tuple[str, ...] = common(
         "--mode",

@@ -48,6 +48,7 @@ class ConvertRequest(Request):
     """
 
     question: ClassVar[str] = "convert"
+    place: ClassVar[tuple[str, int]] = ("What files and runs say", 3)
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
     output: FigureOptions = group(FigureOptions, "Output")
     costs: CostOptions = group(CostOptions, "Costs")

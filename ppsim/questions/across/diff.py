@@ -50,6 +50,7 @@ class DiffRequest(Request):
     """
 
     question: ClassVar[str] = "diff"
+    place: ClassVar[tuple[str, int]] = ("Why, and what would help", 2)
     specs: tuple[str, ...] = option(metavar="A B", nargs=-1, type=ScheduleName())
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")

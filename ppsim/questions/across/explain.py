@@ -81,6 +81,7 @@ class ExplainRequest(Request):
     """
 
     question: ClassVar[str] = "explain"
+    place: ClassVar[tuple[str, int]] = ("Why, and what would help", 1)
     schedule: OneSchedule = group(OneSchedule, "Shape")
     trace: str | None = common(
         "--trace",

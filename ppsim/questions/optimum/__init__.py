@@ -1,3 +1,1 @@
 """Questions about the best order and the best split."""
-
-__all__ = []

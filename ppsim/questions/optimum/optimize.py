@@ -67,6 +67,7 @@ class OptimizeRequest(Request):
     """
 
     question: ClassVar[str] = "optimize"
+    place: ClassVar[tuple[str, int]] = ("Why, and what would help", 3)
     search: SearchOptions = group(SearchOptions, "Problem")
     front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
     time_limit: float = common(

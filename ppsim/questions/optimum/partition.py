@@ -60,6 +60,7 @@ class PartitionRequest(Request):
     """
 
     question: ClassVar[str] = "partition"
+    place: ClassVar[tuple[str, int]] = ("Why, and what would help", 4)
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

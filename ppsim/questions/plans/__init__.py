@@ -1,3 +1,1 @@
 """Questions about training a model on a cluster."""
-
-__all__ = []

@@ -37,6 +37,7 @@ class LayoutRequest(Request):
     """
 
     question: ClassVar[str] = "layout"
+    place: ClassVar[tuple[str, int]] = ("What a model needs", 4)
     string: str | None = option(metavar="[STRING]")
     devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
     chunks: int | None = common(

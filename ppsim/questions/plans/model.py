@@ -84,6 +84,7 @@ class ModelRequest(Request):
     """
 
     question: ClassVar[str] = "model"
+    place: ClassVar[tuple[str, int]] = ("What a model needs", 3)
     file: str | None = option(metavar="[NAME|FILE]")
     machine: str | None = common(
         "--cluster",

@@ -91,6 +91,7 @@ class PlanRequest(Request):
     """
 
     question: ClassVar[str] = "plan"
+    place: ClassVar[tuple[str, int]] = ("What a model needs", 1)
     tables: ClassVar[bool] = True
     model: str | None = common(
         "--model",

@@ -1,3 +1,3 @@
 """Questions about real runs: measured, recorded, read and predicted."""
 
-__all__ = []
+__all__ = ["profile"]

@@ -55,6 +55,7 @@ class CalibrateRequest(Request):
     """
 
     question: ClassVar[str] = "calibrate"
+    place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 1)
     output: ProfileOutput = group(ProfileOutput, "Output")
     model: WorkloadOptions = group(
         workload(hidden=512, heads=8, sequence=256, microbatch_size=1, layers=2, vocab=4096), "Model"

@@ -62,6 +62,7 @@ class ReadRequest(Request):
     """
 
     question: ClassVar[str] = "read"
+    place: ClassVar[tuple[str, int]] = ("What files and runs say", 2)
     files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
     schedule: str = common(
         "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several."

@@ -122,6 +122,7 @@ class ValidateRequest(Request):
     """
 
     question: ClassVar[str] = "validate"
+    place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 2)
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     run: RunOptions = group(RunOptions, "Run")

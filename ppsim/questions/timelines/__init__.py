@@ -1,3 +1,1 @@
 """Questions about schedules in time and memory."""
-
-__all__ = []

@@ -51,6 +51,7 @@ class CompareRequest(Request):
     """
 
     question: ClassVar[str] = "compare"
+    place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 2)
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -82,6 +82,7 @@ class JitterRequest(Request):
     """
 
     question: ClassVar[str] = "jitter"
+    place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 4)
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

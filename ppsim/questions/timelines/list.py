@@ -43,6 +43,7 @@ class ListRequest(Request):
     """
 
     question: ClassVar[str] = "list"
+    place: ClassVar[tuple[str, int]] = ("What schedules there are", 1)
     schedule: OneSchedule = group(OneSchedule)
     devices: int = common("--devices", "--pp", default=4, help="Devices of the example.")
     microbatches: int = common(*("--mb", "-m", "--microbatches"), default=8, help="Its microbatches.")

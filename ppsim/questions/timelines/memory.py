@@ -59,6 +59,7 @@ class MemoryRequest(Request):
     """
 
     question: ClassVar[str] = "memory"
+    place: ClassVar[tuple[str, int]] = ("What a model needs", 2)
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

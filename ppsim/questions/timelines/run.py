@@ -44,7 +44,6 @@ from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
-from ppsim.schedules import family_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +74,7 @@ class RunRequest(Request):
     """
 
     question: ClassVar[str] = "run"
+    place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 1)
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
@@ -200,6 +200,8 @@ class Run(Answer[RunRequest]):
         request = self.request
         if request.own or not self.metrics.round or not self.schedule.feeds_back or request.costs.mb_scale:
             return None
+        from ppsim.schedules import family_of
+
         if self.costs.each is not None or family_of(request.schedule.spec) is None:
             return None
         if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:

@@ -65,6 +65,7 @@ class SweepRequest(Request):
     """
 
     question: ClassVar[str] = "sweep"
+    place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 3)
     tables: ClassVar[bool] = True
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")

@@ -16,7 +16,6 @@ __all__ = [
     "letters",
     "load_map",
     "look",
-    "notebook",
     "palette",
     "terminal",
     "terminal_marks",

@@ -1,3 +1,13 @@
 """The document, its writers, and conversion between formats."""
 
-__all__ = ["chart", "convert", "document", "page_parts", "plan_page", "provenance", "tradeoff", "workers", "writers"]
+__all__ = [
+    "chart",
+    "convert",
+    "document",
+    "page_parts",
+    "plan_page",
+    "provenance",
+    "tradeoff",
+    "workers",
+    "writers",
+]
