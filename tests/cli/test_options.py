@@ -283,6 +283,8 @@ ASKED_ALREADY = {
     ("gantt", "grid"): "no chart is drawn",
     ("memory", "output"): "figures show it by default",
     ("breakdown", "as_json"): "the object has all parts",
+    ("host_link_shared", "offload"): "copies that take no time share a link at no cost",
+    ("zero", "model"): "one data-parallel rank divides nothing",
 }
 # What shows some of the numbers only: the result line of several schedules, and a metric.
 UNSHOWN = {

@@ -111,7 +111,7 @@ def test_an_error_within_the_tolerance_is_green_and_one_beyond_it_red(monkeypatc
 def test_memory_above_the_cap_is_red(monkeypatch):
     text = printed(COMMANDS["memory"].replace("30GiB", "20GiB"), 100, monkeypatch)
     first = next(line for line in text.splitlines() if "dev 0" in line)
-    assert re.search(r"\x1b\[31m\u2588+", first)
+    assert re.search(r"\x1b\[31m[\u2581-\u2588]*\u2588", first)
     assert "\x1b[1;31m  over" in first
     assert "cap 20 GiB" in COLOUR.sub("", text)
 

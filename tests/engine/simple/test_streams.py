@@ -280,6 +280,8 @@ def test_copies_that_decide_nothing_change_no_critical_path(name, devices, micro
         plain = generate(name, devices=devices, microbatches=microbatches)
     except InputError:
         return
+    if plain.only_forwards:  # which keep nothing to copy
+        return
     costs = costs_for(plain, comm=comm)
     copied = add_offload(plain, costs, 1)
     before, after = simulate(plain, costs), simulate(copied, costs)
