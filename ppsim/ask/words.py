@@ -42,7 +42,7 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     """The numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
     rows = (
-        (c.heading, c.text(c.value(metrics, shape), timeline.unit), c.note_on(metrics, shape))
+        (c.heading, c.text(c.value(metrics, shape), timeline.unit), c.summary_note_on(metrics, shape))
         for c in columns_of("summary")
         if c.applies(metrics) and not isnan(c.value(metrics, shape))
     )

@@ -64,6 +64,8 @@ class Column:
     of: Callable[[Metrics, Shape], float] | None = None  # its value, where that is not the metric of its key
     # what to say beside it instead of the meaning, from the run's other numbers and its unit of times
     note: Callable[[Metrics, Shape], str] | None = None
+    # What a summary says, where other places have a column for a part of it.
+    summary_note: Callable[[Metrics, Shape], str] | None = None
     places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
     metric: str = ""  # its name for ``sweep --metric``, where that is not the key
     of_round: bool = False  # whether only schedules that go round have it
@@ -84,8 +86,12 @@ class Column:
         return f"{format_number(value)} {unit}".rstrip() if self.form == "time" else format_number(value)
 
     def note_on(self, metrics: Metrics, shape: Shape) -> str:
-        """What to say beside the value."""
+        """Return the sentence that follows the value."""
         return self.note(metrics, shape) if self.note else self.meaning
+
+    def summary_note_on(self, metrics: Metrics, shape: Shape) -> str:
+        """Return the sentence that follows the value in a summary."""
+        return self.summary_note(metrics, shape) if self.summary_note else self.note_on(metrics, shape)
 
     def applies(self, metrics: Metrics) -> bool:
         """Whether a run has the number: those of a round are of runs that go round alone."""
@@ -110,13 +116,19 @@ def _ideal(metrics: Metrics, _: Shape) -> str:
     return f"ideal {format_number(metrics.ideal)}, the work of the busiest device"
 
 
-def _peaks(metrics: Metrics, shape: Shape) -> str:
+def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
     """The device of the peak, and the peaks of all."""
     peaks = metrics.peak_activations
     each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
     unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
-    share = "" if is_share(shape) else f", {format_number(peak_share(metrics, shape))} of a 1/P share"
     return f"{unit}{share}, on device {int(peaks.argmax())} ({each})"
+
+
+def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
+    """The same, with the peak in 1/P shares of the model where a stage is not a whole one."""
+    if is_share(shape):
+        return _peaks(metrics, shape)
+    return _peaks(metrics, shape, f", {format_number(peak_share(metrics, shape))} of a 1/P share")
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:
@@ -270,6 +282,7 @@ COLUMNS = (
         "count",
         lambda metrics, _: float(metrics.peak_activations.max(initial=0)),
         note=_peaks,
+        summary_note=_peaks_in_both_units,
         places=ON_PAGES | {"line", "summary", "cards"},
     ),
     Column(

@@ -303,7 +303,6 @@ def test_printing_hides_what_is_closed_and_fits_the_page(reader):
     assert header + chart < 718  # pixels of A4 inside its margins
 
 
-@pytest.mark.xfail(reason="a known fault: header and chart of a cluster are 827 pixels, a sheet has 718")
 def test_a_cluster_prints_its_chart_beside_its_numbers(browser, tmp_path):
     target = tmp_path / "x.html"
     shape = "run interleaved --devices 16 --mb 64 --unit ms --tf 2 --tb 4 --cluster gallery/cluster.toml -q"
