@@ -137,6 +137,7 @@ def _import_command(name: str) -> click.Command:
     return command
 
 
+@cache
 def _own_commands() -> list[str]:
     """List the commands that are modules here, and not questions."""
     return [path.stem for path in Path(__path__[0]).glob("[!_]*.py")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.groups import CostOptions, ShapeOptions
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppsim.core.schedule import Schedule
-    from ppsim.search.splits.chunks import Chunking, Cut, Pipeline
+    from ppsim.search.splits.chunks import Chunking, Cut, Law, Pipeline
 
 PAGE = 64
 FORWARD_ONLY = "forward-only"
@@ -84,16 +85,24 @@ def times_of_chunks(costs: CostOptions, devices: int) -> NDArray[np.float64]:
 
 def chunks_of(costs: CostOptions, devices: int) -> Chunks:
     """Find the chunks that the options ask for (InputError: no law, or no size of a chunk)."""
-    from ppsim.search.splits.chunks import Cut, cut_fixed, find_chunking, read_law
+    from ppsim.search.splits.chunks import Cut, cut_fixed, read_law
 
     length, page, law = costs.chunked or 1, costs.page or PAGE, read_law(costs.law or "")
     pipeline = _pipeline(costs, devices)
-    best = find_chunking(length, page, law, pipeline)
+    best = _find_chunking(length, page, law, pipeline)
     run = best.equal
     if costs.chunk not in (None, "equal"):
         sizes = cut_fixed(length, _size(str(costs.chunk), page))
         run = Cut(sizes, pipeline.time(law.times(sizes)))
     return Chunks(run, best, costs.unit or "ms")
+
+
+@lru_cache(maxsize=16)
+def _find_chunking(length: int, page: int, law: Law, pipeline: Pipeline) -> Chunking:
+    """Search once for the shape, the costs and the answer of a run."""
+    from ppsim.search.splits.chunks import find_chunking
+
+    return find_chunking(length, page, law, pipeline)
 
 
 def _pipeline(costs: CostOptions, devices: int) -> Pipeline:

@@ -25,13 +25,6 @@ MOST_EACH = 1 << 16
 NAMED = 4  # replicas named
 
 
-def are_lengths(text: str) -> bool:
-    """Whether a text has a distribution, and names no file of lengths."""
-    from ppsim.inputs.profile.lengths import is_distribution
-
-    return is_distribution(text)
-
-
 @dataclass(frozen=True)
 class LengthOptions:
     """How long the sequences of every replica's microbatches are."""

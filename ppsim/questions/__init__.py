@@ -31,6 +31,7 @@ def _declares(text: str, name: str) -> bool:
     return f'\n    question: ClassVar[str] = "{name}"\n    place: ' in text
 
 
+@cache
 def module_of(name: str) -> str | None:
     """Return the full name of a question's module; None where there is no such question."""
     for path in _FOLDER.glob(f"*/{name}.py"):

@@ -133,9 +133,10 @@ def lanes_table(schedule: Schedule) -> Lanes:
     _, meeting, missing = np.unique(group, return_inverse=True, return_counts=True)
     gate = np.full(n, NONE, np.int64)
     gate[place[shared]] = meeting
-    others = find_other_inputs(schedule)
     if posts_results(schedule):  # a message leaves with another op than the one that made it
         others, needs = find_inputs(schedule), np.full_like(needs, nothing)
+    else:
+        others = find_other_inputs(schedule)
     count = np.diff(others.offsets)[order]
     inputs_at = np.append(0, np.cumsum(count))
     listed = np.arange(inputs_at[-1]) + np.repeat(others.offsets[order] - inputs_at[:-1], count)
