@@ -30,6 +30,10 @@ forward of 1 t_F on each device, a backward of 2 and free messages. Bubble is th
 Peak is the most activations that a device holds, in those of a device's 1/P share of the model.
 `ppsim compare` has your own shape and costs: [choose a schedule](../guides/choose-a-schedule.md) shows how.
 
+Queues are compared, op by op, with what the original implementations emit where these are public: torch's pipelining,
+Megatron-LM, DeepSeek's DualPipe, Sea AI Lab's zero bubble, Chimera and others. The other schedules are checked
+against their papers' formulas.
+
 | schedule | makespan | bubble | peak | when to use it |
 |---|---|---|---|---|
 """
