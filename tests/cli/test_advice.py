@@ -204,7 +204,7 @@ def test_a_job_of_several_replicas_is_mended_over_all_of_them():
     less = f"{100 * best['saves']:.1f}% less time per step"
     assert found["advice"].startswith(f"first: {best['what']}, {less}")
     assert found["what_if"] == []
-    assert invoke("explain", str(STRAGGLERS), "-q").stdout.strip() == found["advice"]
+    assert invoke("explain", str(STRAGGLERS), "-q").stdout.strip().endswith(found["advice"])
 
 
 def test_the_page_of_a_job_shows_its_lines(tmp_path):

@@ -75,10 +75,10 @@ def test_compare_and_sweep_know_rounds():
     """Compare goes by the rate; sweep finds the period of a batch, and refuses it where nothing goes round."""
     compared = numbers("compare", "decode", "decode:2", "--devices", "4", "--mb", "4", "--comm", "0.2")
     assert [row["period"] for row in compared["schedules"]] == pytest.approx([4.8, 5.6])
-    assert compared["closing"] == "decode has 1.17 times the rate of decode:2"
+    assert compared["closing"] == "decode has 1.17 times the rate of decode:2 (0.8333 against 0.7143 batches per t_F)"
     words = ("sweep", "decode", "--devices", "4", "--mb", "4:6", "--comm", "0.2", "--metric", "period_per_mb")
     assert [row["period_per_mb"] for row in numbers(*words[:-2])["shapes"]] == pytest.approx([1.2, 1, 1])
-    assert "has the least period_per_mb, 1" in answer(*words)[1]
+    assert "has the least period_per_mb of 3 shapes, 1 t_F" in answer(*words)[1]
     code, _, said = answer("sweep", "1f1b", "--devices", "4", "--mb", "4", "--metric", "period")
     assert code == 2
     assert "do not go round" in said

@@ -19,6 +19,7 @@ from ppsim.ask.request import ask
 from ppsim.ask.terminal import shows_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
+from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
 from ppsim.prices.dealing import (
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
-LIMITS = " as long as "  # where the advice goes on in another line
-INDENT = " " * len("first: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,12 +305,17 @@ class Explained(Answer[ExplainRequest]):
         wanted = self.request.dealing.wanted and self.slowdown is not None
         return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
-    def line(self) -> Iterator[Block]:
-        """What would help most."""
-        yield self.advice
+    @property
+    def verdict(self) -> str:
+        """What the run takes, what to do first, and how much that gains."""
+        timeline, metrics = self.explanation.timeline, self.explanation.metrics
+        time = f"{format_number(timeline.makespan)} {timeline.unit}"
+        name = self.stated.title if self.stated else timeline.schedule.name
+        return f"{name} takes {time}, idle {format_share(metrics.bubble_rate)} of it; {self.advice}"
 
     def blocks(self) -> Iterator[Block]:
         """Causes, critical path, gains and changes; or one device or op from near."""
+        yield ""
         if near := self.near():
             yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
         else:
@@ -332,12 +336,13 @@ class Explained(Answer[ExplainRequest]):
             if suffix == ".html" and self.load and self.replicas:
                 document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
             if suffix == ".html" and self.slowdown is not None:
-                lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
-                below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
+                below = lines_of_page([*job_lines(self.slowdown, self.mending)])
+                below += workers_svg(_worker_map(self.slowdown), PAGE)
                 document = replace(document, below=below)
             return replace(document, story=self.story) if suffix == ".html" else document
 
-        return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+        idles = [self.explanation.idle]
+        return document_writers([timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict)
 
     @property
     def story(self) -> Story:
@@ -354,12 +359,11 @@ class Explained(Answer[ExplainRequest]):
         return [more] if more else []
 
     def _last_lines(self) -> Iterator[str]:
-        """What is said after the changes: what is not shown, what more memory gives, the advice."""
+        """What is said after the changes: what is not shown, and what more memory gives."""
         yield from (f"  {line}" for line in self.remarks)
-        yield ""
+        if self._more_memory:
+            yield ""
         yield from self._more_memory
-        first, then, limits = self.advice.partition(LIMITS)
-        yield from [first, f"{INDENT}{then.lstrip()}{limits}"] if then else [first]
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
@@ -538,7 +542,7 @@ def _is_row(line: str) -> re.Match[str] | None:
 
 
 def _toned(line: str) -> list[Part]:
-    """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
+    """A line of what ``explain`` prints: time and cause of a row stand out."""
     if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
-    return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]
+    return [line]

@@ -131,7 +131,7 @@ def test_the_reasons_are_those_of_explain(app):
     fields = asked("dualpipe 1f1b:1 zb-1p", devices=4, mb=7, tf=2, slices=1)
     story = json.loads(ask(app, "/why", fields=fields)[1])
     found = explain("1f1b", devices=4, mb=7, tf=2)
-    assert story["lead"] == next(iter(found.line()))
+    assert story["lead"] == found.advice
     assert story["bars"][-1]["to"] == found.explanation.timeline.makespan
     assert len(story["ghosts"]) == len(story["changes"]) > 2
     assert ask(app, "/why", fields=asked("dualpipe", devices=4, mb=7))[0] == 422
