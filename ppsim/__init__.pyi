@@ -26,6 +26,7 @@ from ppsim.questions.timelines.jitter import Jitter
 from ppsim.questions.timelines.list import Shelves
 from ppsim.questions.timelines.memory import Memory
 from ppsim.questions.timelines.run import Run
+from ppsim.questions.timelines.sweep import Shapes
 from ppsim.show.drawing.gantt import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save
@@ -2541,7 +2542,7 @@ def sweep(
     heat: bool = False,
     dask: str | None = None,
     results: str | None = None,
-) -> list[dict[str, Any]]:
+) -> Shapes:
     """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.

@@ -3,6 +3,7 @@
 __all__ = [
     "answer",
     "blocks",
+    "card",
     "given",
     "groups",
     "options",

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ppsim.ask.blocks import Block, Line
+from ppsim.ask.card import card_html
 from ppsim.ask.given import Given
 from ppsim.ask.groups import output_of
 from ppsim.ask.options import Request, flatten
 from ppsim.ask.request import ask
-from ppsim.ask.terminal import show
+from ppsim.ask.terminal import text_of
 from ppsim.ask.write import Writers, write_with
 from ppsim.base.json_output import dump_json, with_verdict
 from ppsim.errors import PpsimError
+
+if TYPE_CHECKING:
+    from ppsim.core.timeline import Timeline
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -119,6 +121,12 @@ class Answer(ABC, Generic[Asked]):
 
     def __str__(self) -> str:
         """What a terminal shows, without colours."""
-        with contextlib.redirect_stdout(io.StringIO()) as text:
-            show(self.shown())
-        return text.getvalue()
+        return text_of(self.shown())
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The timelines of a notebook's card, each with its title."""
+        return ()
+
+    def _repr_html_(self) -> str:
+        """The card that a notebook shows."""
+        return card_html(self.verdict, self.charts(), self.blocks())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +23,7 @@ from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
 
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
+    from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document, Story
 
 MOST_DEVICES = 16  # rows of the table of devices
@@ -140,6 +141,10 @@ class Diff(Answer[DiffRequest]):
         """Both runs, the difference by cause, by device and by op."""
         yield ""
         yield from _tables(self.found, self.runs)
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """Both runs."""
+        return [(f"{letter}: {_title(run)}", run.timeline) for letter, run in zip("AB", self.runs, strict=True)]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: both runs, one above the other."""

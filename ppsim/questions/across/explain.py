@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
 
@@ -320,6 +321,10 @@ class Explained(Answer[ExplainRequest]):
             yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
         else:
             yield Drawn(self._whole)
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The run that is explained."""
+        return [(title_of(self.explanation.timeline.schedule), self.explanation.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with its bubbles in the colours of their causes."""

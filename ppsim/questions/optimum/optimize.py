@@ -292,6 +292,10 @@ class Optimized(Answer[OptimizeRequest]):
         yield ""
         yield from map(Line, sentences(self.outcome))
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The best schedule."""
+        return [("optimized", self.timeline)]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule, with what devices hold where its format has room for that."""
         return document_writers(

@@ -330,6 +330,10 @@ class Partitioned(Answer[PartitionRequest]):
         yield fact("flags     ", flags_of(layout))
         yield fact("run it    ", (self._line_again(), "try"))
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule with the times that the split gives."""
+        return [(title_of(self.schedule), self.timeline)]
+
     def _proof(self) -> str:
         """What is known of the other splits."""
         none, n = "none that fits" if math.isfinite(self.problem.cap) else "none", self.problem.n_splits

@@ -29,6 +29,7 @@ from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.analyse import Validation
@@ -288,6 +289,11 @@ class Validated(Answer[ValidateRequest]):
         """The errors by schedule, device and level."""
         yield ""
         yield from detail_lines(self.validation, self.record, self._value)
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The first run, predicted and measured."""
+        first = self.validation.verdicts[0]
+        return [(f"{first.run.name} predicted", first.best.compute), ("measured", first.measured)]
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured."""

@@ -162,6 +162,10 @@ class Comparison(Answer[CompareRequest]):
         yield ""
         yield from self._table()
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedules that take the shape."""
+        return [(row.name, row.timeline) for row in self.rows if row.timeline]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: charts one above the other, or time against memory."""
         if self.request.tradeoff:

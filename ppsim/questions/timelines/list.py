@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -176,6 +176,10 @@ class Description(Answer[ListRequest]):
         yield Chart(timeline, metrics)
         yield ""
         yield Line(words.result_line(family.name, metrics, shape_of(schedule), timeline.unit))
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The example."""
+        return [(self.family.title, self.timeline)]
 
     def _idea(self, screen: Console) -> Iterator[Block]:
         yield Line(" ".join(self.family.idea.split()) if screen.is_terminal else self.family.idea)

@@ -183,6 +183,10 @@ class Memory(Answer[MemoryRequest]):
         if self.beside is not None:
             yield from measured_lines(self.beside)
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule."""
+        return [(title_of(self.timeline.schedule), self.timeline)]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with the curves below it."""
         title = title_of(self.timeline.schedule)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -295,6 +293,10 @@ class Run(Answer[RunRequest]):
         if self.dealt:
             yield from self.dealt.lines(self.timeline.unit)
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule."""
+        return [(title_of(self.schedule), self.timeline)]
+
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would where no options of messages are given."""
         request, held = self.request, self.held
@@ -373,13 +375,6 @@ class Run(Answer[RunRequest]):
         from ppsim.questions.timelines.memory import answer as answer_memory
 
         return answer_memory(self._also(MemoryRequest, options | {"model": model}))
-
-    def _repr_html_(self) -> str:
-        """The chart and the numbers, for notebooks."""
-        picture = io.StringIO()
-        self.plot().savefig(picture, format="svg")
-        drawing = picture.getvalue().partition("<svg")
-        return f"{drawing[1]}{drawing[2]}<pre>{html.escape(summary(self.timeline, self.metrics))}</pre>"
 
     def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""

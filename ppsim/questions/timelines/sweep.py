@@ -95,7 +95,23 @@ class SweepRequest(Request):
                 table_suffix(f"x{suffix}")
 
 
-def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+class Shapes(list[dict[str, Any]]):
+    """The rows of a sweep, which a notebook shows as the answer's card.
+
+    Attributes:
+        answer: the whole answer, with its verdict.
+    """
+
+    def __init__(self, answer: Sweep) -> None:
+        super().__init__(answer.table)
+        self.answer = answer
+
+    def _repr_html_(self) -> str:
+        """The card that a notebook shows."""
+        return self.answer._repr_html_()
+
+
+def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
     """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
@@ -107,7 +123,7 @@ def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
     Raises:
         InputError: an option that is refused, or a grid without a shape that works.
     """
-    return answer(ask(SweepRequest, {"names": schedules} | options)).table
+    return Shapes(answer(ask(SweepRequest, {"names": schedules} | options)))
 
 
 def answer(request: SweepRequest) -> Sweep:
