@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -156,6 +156,33 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
 
     factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
     return replace(load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The loads of several schedules, each read or drawn once.
+
+    Attributes:
+        options: how long sequences are.
+        replicas: how many there are; None where the lengths say it.
+        made: the loads by what they depend on.
+    """
+
+    options: LengthOptions
+    replicas: int | None
+    made: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
+
+    @property
+    def n_replicas(self) -> int:
+        """The replicas of the loads that were made; 1 for none."""
+        return max((load.n_replicas for load in self.made.values() if load), default=1)
+
+    def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
+        """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
+        key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
+        if key not in self.made:
+            self.made[key] = find_load(self.options, schedule, self.replicas, costs)
+        return self.made[key]
 
 
 def equal_sequences(replicas: int, microbatches: int) -> Sequences:
