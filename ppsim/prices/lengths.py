@@ -9,6 +9,7 @@ import click
 
 from ppsim.ask.groups import CostOptions
 from ppsim.ask.options import flag, option
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Load:
         said = [f"{n} of replica {r}" for r, n in enumerate(lacks.tolist()) if n]
         more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
         return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
+
+    def describe_memory(self) -> str:
+        """Say that memory is counted for mean microbatches, and how long the longest is."""
+        longest = format_number(float(self.factors.max()))
+        return f"memory is counted for mean microbatches; the longest is {longest} times as long"
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""

@@ -194,6 +194,17 @@ def test_advice_with_lengths_fits_the_cap(tmp_path):
     assert "not 3" in str(found)
 
 
+def test_memory_with_lengths_says_whose_it_is(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    factors = np.array(ask("run", *SHAPE, "--lengths", path)["lengths"]["factors"])
+    words = (*SHAPE, "--lengths", path, "--cap", "4")
+    said = f"memory is counted for mean microbatches; the longest is {factors.max():.4g} times as long"
+    assert said in invoke("run", *words).output
+    assert said in invoke("explain", *words).output
+    assert "memory is counted for mean microbatches" in invoke("compare", "gpipe", *words).output
+    assert "mean microbatches" not in invoke("run", *SHAPE, "--cap", "4").output
+
+
 def test_compare_deals_for_each_schedule(tmp_path):
     path, _ = write_lengths(tmp_path)
     given = ask("compare", "1f1b", "zb-1p", *SHAPE[1:], "--lengths", path)["schedules"]

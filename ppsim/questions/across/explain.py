@@ -355,6 +355,8 @@ class Explained(Answer[ExplainRequest]):
         found = [more] if more else []
         if self.load and self.replicas:
             found.append(describe_lengths(self.replicas))
+            if self.request.cap is not None:
+                found.append(self.load.describe_memory())
         return found
 
     def _last_lines(self) -> Iterator[str]:
