@@ -3,7 +3,6 @@
 __all__ = [
     "answer",
     "blocks",
-    "card",
     "given",
     "groups",
     "options",

@@ -316,6 +316,8 @@ class Run(Answer[RunRequest]):
         """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
         if self.request.face.quiet:
             yield from counts_lines([self.schedule.name])
+        if self.held and self.load:
+            yield self.load.describe_memory()
         if self.reordered and not self.request.face.as_json:
             yield self._faster_order(self.reordered)
         if self.request.lowered and self.execution:

@@ -87,7 +87,7 @@ def test_packing_is_advised_by_the_step_and_not_by_its_microbatches(tmp_path):
     path, tokens = write_lengths(tmp_path)
     words = ("--lengths", path, "--max-tokens", str(2 * tokens.max()), "--deal-for", "0.2")
     found = ask("explain", *SHAPE, *words)
-    (change,) = found["what_if"]
+    change = found["what_if"][0]
     assert change["makespan"] == pytest.approx(found["deal"]["step"])
     assert change["makespan_per_mb"] == pytest.approx(found["deal"]["step"] / 6)
 
@@ -134,12 +134,75 @@ def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
     path, _ = write_lengths(tmp_path)
     causes = ask("run", *SHAPE, "--lengths", path)["replicas"]
     lost = sum(time for cause, time in causes["causes"].items() if cause.startswith("length"))
-    advice = ask("explain", *SHAPE, "--lengths", path)["advice"]
-    assert advice.startswith(f"unequal lengths are {100 * lost / causes['step']:.1f}% of the step: --deal")
+    said = invoke("explain", *SHAPE, "--lengths", path).output
+    assert f"unequal lengths are {100 * lost / causes['step']:.1f}% of the step" in said
     (tmp_path / "equal.csv").write_text("replica,microbatch,tokens\n" + "".join(f"0,{m},9\n" for m in range(6)))
-    advice = ask("explain", *SHAPE, "--lengths", str(tmp_path / "equal.csv"))["advice"]
-    assert "cost next to nothing" in advice
-    assert "explain tries by itself" in str(refused("explain", *SHAPE, "--lengths", path, "--cap", "4"))
+    said = invoke("explain", *SHAPE, "--lengths", str(tmp_path / "equal.csv")).output
+    assert "cost next to nothing" in said
+    assert "dealt anew" not in said
+
+
+@pytest.mark.parametrize("more", [(), ("--comm", "0.1", "--p2p", "batched"), ("--replicas", "3,1=1.3")])
+def test_what_explain_tries_takes_the_lengths_of_every_replica(more, tmp_path):
+    path, _ = write_lengths(tmp_path)
+    words = ("--lengths", path, *more)
+    tried = {each["change"]: each["makespan"] for each in ask("explain", *SHAPE, *words)["what_if"]}
+    rivals = [change.partition("=")[2] for change in tried if change.startswith("schedule=")]
+    rivals = [rival.partition(" ")[0].partition(",")[0] for rival in rivals]
+    assert len(rivals) >= 3
+    for rival in rivals:
+        row = ask("run", rival, "--devices", "4", "--mb", "6", *words)
+        assert any(row["replicas"]["step"] == pytest.approx(time) for time in tried.values()), rival
+
+
+def test_dealings_that_explain_tries_are_those_of_run(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    tried = ask("explain", *SHAPE, "--lengths", path)["what_if"]
+    for change, more in zip(tried[:2], ((), ("--across",)), strict=True):
+        dealt = ask("run", *SHAPE, "--lengths", path, "--deal", "--deal-for", "0", *more)
+        assert change["makespan"] == pytest.approx(dealt["replicas"]["step"])
+        assert change["change"].endswith("replicas, longest first")
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ("law=0,1,0.001", ("--law", "0,1,0.001")),
+        ("tf.1=2", ("--tf", "1,2,1,1")),
+        ("schedule=gpipe", ("--schedule", "gpipe")),
+        ("speed.2=0.5", ("--speed", "1,1,0.5,1")),
+    ],
+)
+def test_a_change_takes_the_lengths_of_every_replica(change, more, tmp_path):
+    path, _ = write_lengths(tmp_path)
+    words = ("--devices", "4", "--mb", "6", "--lengths", path)
+    found = ask("explain", "1f1b", *words, "--what-if", change)["what_if"]
+    again = ask("run", *(("1f1b",) if "--schedule" not in more else ()), *words, *more)
+    assert [each["makespan"] for each in found] == [pytest.approx(again["replicas"]["step"])]
+
+
+def test_a_change_that_the_lengths_do_not_take_is_refused(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    said = str(refused("explain", *SHAPE, "--lengths", path, "--what-if", "mb=8"))
+    assert "has 6 microbatches, and the schedule has 8" in said
+
+
+def test_advice_with_lengths_fits_the_cap(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    found = ask("explain", *SHAPE, "--lengths", path, "--cap", "3")
+    assert all(each["fits"] for each in found["what_if"] if each["change"].split(" ")[0] in found["advice"])
+    assert "not 3" in str(found)
+
+
+def test_memory_with_lengths_says_whose_it_is(tmp_path):
+    path, _ = write_lengths(tmp_path)
+    factors = np.array(ask("run", *SHAPE, "--lengths", path)["lengths"]["factors"])
+    words = (*SHAPE, "--lengths", path, "--cap", "4")
+    said = f"memory is counted for mean microbatches; the longest is {factors.max():.4g} times as long"
+    assert said in invoke("run", *words).output
+    assert said in invoke("explain", *words).output
+    assert "memory is counted for mean microbatches" in invoke("compare", "gpipe", *words).output
+    assert "mean microbatches" not in invoke("run", *SHAPE, "--cap", "4").output
 
 
 def test_compare_deals_for_each_schedule(tmp_path):

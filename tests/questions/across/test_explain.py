@@ -14,7 +14,7 @@ from ppsim.questions.across.explain import explain as ask
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
 
-TRACES = Path(__file__).parents[1] / "data" / "traces"
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 
 def explain(*words: str) -> Result:

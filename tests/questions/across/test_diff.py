@@ -13,7 +13,7 @@ from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
 from tests.real_runs import PRIMUS, STRAGGLERS
 
-RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
+RECORD = str(Path(__file__).parents[2] / "data" / "records" / "timed-p2.json.gz")
 SHAPE = ("--stages", "4", "--mb", "8")
 
 

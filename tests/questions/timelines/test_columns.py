@@ -78,7 +78,7 @@ def test_every_number_is_shown_somewhere_known():
 
 def test_the_readme_explains_what_the_summary_shows():
     """Each number of the summary is in the README's first example, with what it means."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
     for column in columns_of("summary"):
         line = re.search(rf"^{column.heading} .*$", readme, re.MULTILINE)
         assert line, column.key

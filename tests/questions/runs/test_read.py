@@ -17,7 +17,7 @@ from ppsim.real.traces.read import read_run
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 RECORD = str(DATA / "records" / "timed-p4.json.gz")
 TRACES = [str(DATA / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
 
