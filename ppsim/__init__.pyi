@@ -1601,6 +1601,9 @@ def model(
     narrow_weights: bool | None = None,
     rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
     profile: str | None = None,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
@@ -1652,6 +1655,9 @@ def model(
         rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
             nodes (tp-cp-ep-dp-pp).
         profile: Measured op times instead of the curve's (ppsim calibrate).
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
     """
     ...
 

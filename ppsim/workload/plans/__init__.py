@@ -12,5 +12,6 @@ __all__ = [
     "search",
     "software",
     "space",
+    "split_chart",
     "task",
 ]
