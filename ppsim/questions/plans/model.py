@@ -149,6 +149,7 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     if not request.trains:
         return ModelCost(request, found, {})
     given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
+    given |= request.runs.sizes_of_ranks(given, int)
     layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
     base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
     parallel = parallel_from(sizes_from(layout, given), base)

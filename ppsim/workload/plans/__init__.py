@@ -7,6 +7,7 @@ __all__ = [
     "nearby",
     "operation",
     "published",
+    "rank_chart",
     "ranks",
     "rows",
     "search",
