@@ -1600,8 +1600,11 @@ def model(
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     profile: str | None = None,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
@@ -1650,9 +1653,13 @@ def model(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         profile: Measured op times instead of the curve's (ppsim calibrate).
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
     """
     ...
 
@@ -2078,7 +2085,7 @@ def plan(
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     any_schedule: bool = False,
     top: int = 5,
     front: bool = False,
@@ -2148,8 +2155,9 @@ def plan(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
         top: How many plans to print, no near copies. (default 5)
         front: Also the plans that need less memory: the front of time against memory.

@@ -58,7 +58,14 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        ("sweep", "plan", "jitter"),
+        ("sweep", "plan", "jitter", "model"),
+    ),
+    Need(
+        ("profile",),
+        lambda g: not g["output"],
+        "{options} has times of whole ops, and -o draws the products of a layer",
+        "leave one of them out",
+        ("model",),
     ),
     Need(
         ("lowered",),

@@ -296,9 +296,13 @@ def make_task(request: PlanRequest) -> Task:
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
-    space, gbs = request.space, request.gbs or 0
+    ranks, gbs = request.runs.ranks, request.gbs or 0
+    sizes = request.runs.sizes_of_ranks(vars(request.space), lambda size: [size])
+    space = replace(request.space, **sizes)
     model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
-    gpus = request.gpus or machine.gpus
+    gpus = request.gpus or (ranks.gpus if ranks else machine.gpus)
+    if ranks and gpus != ranks.gpus:
+        raise InputError(f"'{ranks.source}' has {ranks.gpus:,} ranks, and --gpus is {gpus:,}", "leave out --gpus")
     if not gpus:
         raise InputError("a plan needs --gpus", "--gpus 256, or a cluster file with [[nodes]] that has their number")
     if machine.kinds and gpus != machine.gpus:
