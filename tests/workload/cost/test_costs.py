@@ -275,13 +275,16 @@ def test_after_validation_a_step_takes_the_longest_span_of_a_device(tf, ti, tw, 
 
 
 def test_queues_that_follow_costs_are_ordered_by_the_costs_of_the_stages():
-    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal times have 7 %."""
+    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal times have 7 %.
+
+    Of their model, which keeps the scores of attention, W needs 32 of 74 bytes.
+    """
     p = Parallel(pp=8, microbatches=24, schedule="zb-2p", post_validation=True)
     times = 29.718, 29.444 + 19.927, 29.444, 19.927
     work = 24 * (29.718 + 29.444 + 19.927)
+    costs = replace(of_equal_stages(p, *times), kept=32 / 74)
     ordered, fixed = (
-        step_time(LLAMA, H100, parallel, costs=of_equal_stages(parallel, *times)).pipeline * 1e3
-        for parallel in (p, replace(p, schedule="zb-h2"))
+        step_time(LLAMA, H100, parallel, costs=costs).pipeline * 1e3 for parallel in (p, replace(p, schedule="zb-h2"))
     )
     assert ordered < 1.001 * work
     assert fixed > 1.06 * work
