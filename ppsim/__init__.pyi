@@ -220,6 +220,10 @@ def compare(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -328,7 +332,16 @@ def compare(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -481,6 +494,10 @@ def convert(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -562,7 +579,16 @@ def convert(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -652,6 +678,10 @@ def diff(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -754,7 +784,16 @@ def diff(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -879,6 +918,10 @@ def explain(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -998,7 +1041,16 @@ def explain(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1153,6 +1205,10 @@ def jitter(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1242,7 +1298,16 @@ def jitter(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1387,6 +1452,10 @@ def memory(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1485,7 +1554,16 @@ def memory(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1692,6 +1770,10 @@ def optimize(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1787,7 +1869,16 @@ def optimize(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1891,6 +1982,10 @@ def partition(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1977,7 +2072,16 @@ def partition(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2230,6 +2334,10 @@ def run(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -2347,7 +2455,16 @@ def run(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2503,6 +2620,10 @@ def sweep(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -2597,7 +2718,16 @@ def sweep(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in

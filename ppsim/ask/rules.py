@@ -34,6 +34,8 @@ MAY_BE_EMPTY = ("unit", "note")
 TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
 
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
+
 COMMANDS_OF_SEVERAL = ("compare", "sweep", "jitter", "diff", "memory", "partition", "optimize", "convert")
 
 NEEDS = (
@@ -367,7 +369,7 @@ NEEDS = (
     Need(
         (
             *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
-            *("profile", "layout", "segments", "costs", "steps", "placement", *DETAILED),
+            *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
         ),
         lambda g: not g["chunked"],
         "{options} has no place where --chunked gives the chunks and --law their times",
@@ -375,10 +377,16 @@ NEEDS = (
     ),
     # Schedules that go round.
     Need(
-        ("steps", "feedback", "tokens"),
+        ("post_validation", "t_gather", "t_reduce_grad", "t_optimizer"),
+        lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+        "{options} adds ops beside compute, which the simple model times",
+        "leave it out, or the options of messages as ops",
+    ),
+    Need(
+        ("steps", "feedback", "tokens", *STEP),
         never,
         "{options} is of a schedule that goes round, and this command knows one round",
-        "ppsim run decode --steps 8 --feedback 0.5",
+        "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
         ("optimize", "partition", "convert"),
     ),
     Need(
