@@ -1489,6 +1489,10 @@ def memory(
     again: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     measured: str | None = None,
+    serve: bool = False,
+    weight_bits: int | None = None,
+    kv_bits: int | None = None,
+    block: int | None = None,
     breakdown: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -1505,8 +1509,10 @@ def memory(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
-) -> Memory:
+) -> Memory | Any:
     """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+
+    Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -1620,6 +1626,11 @@ def memory(
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
             or --profile; a list has one for each device.
         measured: Measured peaks of the devices, beside these.
+        serve: What a pipeline that serves --model holds: weights, and room for keys and values
+            in --cap.
+        weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
+        kv_bits: Bits of a number of keys, values and states (16).
+        block: Tokens of a block of keys and values (16).
         breakdown: What holds each device's peak; in figures, what fills the fullest over time.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -2021,9 +2032,15 @@ def partition(
     zero: int | None = None,
     again: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
+    serve: Literal["tokens", "period"] | None = None,
+    weight_bits: int | None = None,
+    kv_bits: int | None = None,
+    block: int | None = None,
     time_limit: float = 60.0,
-) -> Partitioned:
+) -> Partitioned | Any:
     """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+
+    Returns a :class:`Partitioned`, with ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
         InputError: an option or a shape that is refused, or an unclear number of layers.
@@ -2140,6 +2157,12 @@ def partition(
         again: What backwards run again (none).
         cap: The most a device may hold: a number counts activations of one layer; with a unit,
             such as 80GiB, bytes of --model or --profile.
+        serve: Split for a pipeline that serves --model (decode, forward-only): room for most
+            tokens of keys and values in --cap, or the shortest period; of equal ones by the
+            other.
+        weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
+        kv_bits: Bits of a number of keys, values and states (16).
+        block: Tokens of a block of keys and values (16).
         time_limit: Seconds to search; Ctrl-C ends it earlier and keeps the best. (default 60.0)
     """
     ...

@@ -383,11 +383,46 @@ NEEDS = (
         "leave it out, or the options of messages as ops",
     ),
     Need(
-        ("steps", "feedback", "tokens", *STEP),
+        ("steps", "tokens", *STEP),
         never,
         "{options} is of a schedule that goes round, and this command knows one round",
         "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
         ("optimize", "partition", "convert"),
+    ),
+    Need(
+        ("feedback",),
+        lambda g: bool(g["serve"]) and g.command == "partition",
+        "{options} is of a schedule that goes round, and this command knows one round",
+        "ppsim run decode --steps 8 --feedback 0.5, or ppsim partition decode --serve period",
+        ("optimize", "partition", "convert"),
+    ),
+    # What serves.
+    Need(
+        ("weight_bits", "kv_bits", "block"),
+        lambda g: bool(g["serve"]),
+        "{options} is of a pipeline that serves",
+        "add --serve",
+    ),
+    Need(
+        (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
+        lambda g: not g["serve"] or g.command != "memory",
+        "--serve counts bytes, which no time changes, so {options} has no effect",
+        "leave it out",
+        ("memory",),
+    ),
+    Need(
+        ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
+        lambda g: not g["serve"],
+        "{options} is of training, or of uneven batches, and --serve knows neither",
+        "leave it out",
+        ("memory", "partition"),
+    ),
+    Need(
+        ("measured", "breakdown", "output"),
+        lambda g: not g["serve"],
+        "{options} is of a step of training over time, and --serve has none",
+        "leave it out",
+        ("memory",),
     ),
     Need(
         ("tokens",),
