@@ -1684,6 +1684,7 @@ def model(
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
     post_validation: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
@@ -1731,6 +1732,8 @@ def model(
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
         moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
             fp32).
@@ -2200,6 +2203,7 @@ def plan(
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
     post_validation: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
@@ -2267,6 +2271,8 @@ def plan(
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
         moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
             fp32).

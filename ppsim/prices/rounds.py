@@ -56,7 +56,7 @@ def _refuse_steps(schedule: Schedule, costs: CostOptions) -> None:
 def _add_optimizer(schedule: Schedule, costs: CostOptions) -> Schedule:
     """Add the optimizer step to one training step (InputError: an option has no meaning for its schedule)."""
     from ppsim.core.ops import Kind
-    from ppsim.search.rules.steps import add_optimizer
+    from ppsim.core.steps import add_optimizer
 
     if (schedule.kind == Kind.OPT).any():
         if costs.post_validation:

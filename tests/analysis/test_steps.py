@@ -13,11 +13,11 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.rounds import repeat_rounds, take_rounds
 from ppsim.core.schedule import Schedule
+from ppsim.core.steps import add_optimizer
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import families, generate
 from ppsim.search.bounds.bounds import bound_schedule
-from ppsim.search.rules.steps import add_optimizer
 
 TIMES = st.integers(1, 12).map(lambda n: n / 4)
 WAITS = st.integers(0, 8).map(lambda n: n / 4)

@@ -212,6 +212,7 @@ SAMPLES = {
     "overlap_tp": "--no-overlap-tp",
     "overlap_dp": "--no-overlap-dp",
     "post_validation": "--post-validation",
+    "optimizer": "--optimizer muon",
     "gradient_precision": "--gradient-precision bf16",
     "moment_precision": "--moment-precision bf16",
     "narrow_activation": "--narrow-activation",
