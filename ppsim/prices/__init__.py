@@ -8,6 +8,7 @@ __all__ = [
     "lengths",
     "replicas",
     "rounds",
+    "serving",
     "several",
     "timing",
     "trained",

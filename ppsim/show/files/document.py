@@ -64,6 +64,7 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
+        verdict: the answer in one sentence, for pages and JSON; empty for none.
     """
 
     timelines: tuple[Timeline, ...]
@@ -86,6 +87,7 @@ class Document:
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
     story: Story | None = None
+    verdict: str = ""
 
 
 def find_idles(document: Document) -> list[Idle | None]:

@@ -77,8 +77,8 @@ def test_every_number_is_shown_somewhere_known():
 
 
 def test_the_page_on_numbers_explains_what_the_summary_shows():
-    """Each number of the summary is in the first example of the site's page on numbers, with what it means."""
-    page = (Path(__file__).parents[2] / "gallery" / "site" / "numbers.md").read_text()
+    """Each number of the summary is in the first example of the page on numbers, with what it means."""
+    page = (Path(__file__).parents[3] / "gallery" / "site" / "numbers.md").read_text()
     for column in columns_of("summary"):
         line = re.search(rf"^{column.heading} .*$", page, re.MULTILINE)
         assert line, column.key

@@ -15,6 +15,7 @@ def run(*words: str) -> str:
 
 def test_messages_are_steps_with_lowered():
     assert run("1f1b", "--stages", "2", "--mb", "1", "--lowered") == (
+        "1f1b takes 6 slots; devices wait in 4 of 12 (slots x devices)\n"
         "slot  0   1        2   3   4        5\n"
         "dev 0 0F0 0SEND_F0 .   .   0RECV_B0 0B0\n"
         "dev 1 .   1RECV_F0 1F0 1B0 1SEND_B0 .\n"

@@ -19,6 +19,7 @@ def test_json_has_stages_layers_content_and_flags():
     found = json.loads(ask("E|t*3|(t|)*5mL", "--devices", "4", "--json"))
     assert found == {
         "schema": "ppsim.layout/1",
+        "verdict": "8 layers and 1 MTP layer on 4 devices x 2 chunks = 8 stages: 0 to 3 a stage",
         "layout": "E|t*3|(t|)*5mL",
         "devices": 4,
         "chunks": 2,

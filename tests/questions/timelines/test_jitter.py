@@ -17,13 +17,13 @@ def jitter(*arguments: str) -> str:
     return result.stdout
 
 
-def test_table_has_each_schedule_and_ends_with_the_ranking():
-    """One row per schedule and one closing sentence."""
+def test_table_has_each_schedule_and_the_ranking_comes_first():
+    """One row per schedule and one sentence."""
     lines = jitter("1f1b", "zb-1p", *SHAPE, "--samples", "200").splitlines()
-    assert lines[2].split()[0] == "1f1b"
-    assert lines[3].split()[0] == "zb-1p"
-    assert "zb-1p is fastest in" in lines[-1]
-    assert "200 samples" in lines[-1]
+    assert lines[4].split()[0] == "1f1b"
+    assert lines[5].split()[0] == "zb-1p"
+    assert "zb-1p is fastest in" in lines[0]
+    assert "200 samples" in lines[0]
 
 
 def test_quiet_prints_one_line():

@@ -13,7 +13,7 @@ from ppsim.cli import group
 from ppsim.errors import InputError, PpsimError
 from tests.real_runs import PRIMUS, STRAGGLERS
 
-RECORD = str(Path(__file__).parents[1] / "data" / "records" / "timed-p2.json.gz")
+RECORD = str(Path(__file__).parents[2] / "data" / "records" / "timed-p2.json.gz")
 SHAPE = ("--stages", "4", "--mb", "8")
 
 
@@ -33,7 +33,7 @@ def test_two_schedules_in_a_screenful():
     assert "makespan    33.0  27.0   −6.0" in said
     assert "dev 3  −16  +8  +8        0           0     −6" in said
     assert "32 ops are in both runs (of 64 and 96)" in said
-    assert said.splitlines()[-1].startswith("zb-1p is 6 t_F shorter than 1f1b (−18.2%)")
+    assert said.splitlines()[0].startswith("zb-1p is 6 t_F shorter than 1f1b (−18.2%)")
     assert max(map(len, said.splitlines())) <= 80 + len("..., per device on average: drain -3, compute -1.5")
 
 

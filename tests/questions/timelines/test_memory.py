@@ -45,10 +45,11 @@ def test_the_page_shows_a_bar_per_device_and_the_peak():
     result = memory("--schedule", "1f1b", "--stages", "4", "--mb", "8")
     lines = result.output.splitlines()
     assert result.exit_code == 0
-    assert lines[0] == "1F1B  4 devices x 1 chunk = 4 stages, 8 microbatches"
-    assert re.fullmatch(r"dev 0 ▂+▄+▆+█+▆+▄+▂+ +4 at 3, 0F3", lines[2])
-    assert re.fullmatch(r"dev 3 +▂+ +1 at 3, 3F0", lines[5])
-    assert lines[7:] == [
+    assert lines[0] == "1f1b needs 4 activations at most, on device 0 from 3 t_F, 0F3"
+    assert lines[1] == "1F1B  4 devices x 1 chunk = 4 stages, 8 microbatches"
+    assert re.fullmatch(r"dev 0 ▂+▄+▆+█+▆+▄+▂+ +4 at 3, 0F3", lines[3])
+    assert re.fullmatch(r"dev 3 +▂+ +1 at 3, 3F0", lines[6])
+    assert lines[8:] == [
         "peak 4 activations on device 0 from 3 t_F, 0F3",
         "held by activations 4 (100%)",
         "an activation is held from F to the end of B, or of W where backwards are split",

@@ -17,7 +17,7 @@ from ppsim.real.traces.read import read_run
 from tests.commands import invoke, refused
 from tests.real_runs import PRIMUS, dump_primus, simulated
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 RECORD = str(DATA / "records" / "timed-p4.json.gz")
 TRACES = [str(DATA / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
 
@@ -39,7 +39,7 @@ def test_read_says_what_the_real_run_is():
 
 def test_read_names_an_interleaved_run_and_a_single_file(tmp_path):
     folder = dump_primus(tmp_path / "run", [simulated(chunks=2)] * 2)
-    assert "interleaved: 4 devices x 2 chunks = 8 stages, 8 microbatches, loop" in invoke("read", folder, "-q").output
+    assert "interleaved: 4 devices x 2 chunks = 8 stages, 8 microbatches, loop" in invoke("read", folder).output
     assert "rank" in str(refused("read", f"{folder}/pp_rank_0.json"))
 
 

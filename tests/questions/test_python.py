@@ -12,7 +12,7 @@ from ppsim.questions import list_functions
 from tests.commands import invoke
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 3}
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORD = str(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz")
 ANSWERS: dict[str, Callable[[str], Any]] = {
     "run": lambda file: ppsim.run("1f1b", **SHAPE),
