@@ -370,6 +370,7 @@ class Run(Answer[RunRequest]):
         executions = (self.execution,) if self.execution else ()
         insides = look_inside_costs([self.schedule], self.request.costs)
         document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
+        document = replace(document, costs=(self.costs,))
         if self.metrics.round:
             document = replace(document, rounds=(self.metrics.round,))
         if suffix == ".html" and self.execution and self.request.network.cluster:

@@ -288,9 +288,8 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
-/** Unpack the data and show all of it, or the times that are kept in sight. */
-async function showReport(kept = null) {
-  await Promise.all(TIMELINES.map(unpack));
+/** Show the numbers of the timelines, and what the chart can be asked for. */
+function showNumbers() {
   showHeader();
   $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
   $('tables').replaceChildren(...TIMELINES.map(perDevice));
@@ -298,6 +297,13 @@ async function showReport(kept = null) {
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   showLegend();
+}
+
+/** Unpack the data and show all of it, or the times that are kept in sight. */
+async function showReport(kept = null) {
+  await Promise.all(TIMELINES.map(unpack));
+  if (editable()) await startEditor();
+  showNumbers();
   $('fold').hidden = !TIMELINES[0].fold;
   $('links').hidden = !linked();
   if (REPORT.story) await showStory();
