@@ -69,6 +69,8 @@ class Document:
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
+        edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
+            that none beats either where backwards are split or joined; not a number where unknown.
     """
 
     timelines: tuple[Timeline, ...]
@@ -93,6 +95,7 @@ class Document:
     story: Story | None = None
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
+    edit_bounds: tuple[tuple[float, float], ...] = ()
 
 
 def find_idles(document: Document) -> list[Idle | None]:
