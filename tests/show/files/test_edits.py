@@ -178,7 +178,7 @@ def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_pat
     follow(browser, tmp_path / "x.html", schedule, costs, model, seed)
 
 
-VARIANTS = {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "copies to the host": ("interleaved", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
     "recompute": ("1f1b", {"recompute": "full", "comm": 0.25}),
     "recompute of a part": ("1f1b", {"recompute": "layers:1", "layout": "Et|t|t|tL"}),
@@ -195,6 +195,6 @@ VARIANTS = {
 def test_edits_of_what_options_ask_for(name, tmp_path, browser):
     """Copies, recompute, rounds, slices, pairs and factors, as the command line's page has them."""
     spec, options = VARIANTS[name]
-    ran = ppsim.run(spec, devices=4, mb=8, **options)
+    ran = ppsim.run(spec, devices=4, microbatches=8, **options)
     ran.save(tmp_path / "x.html")
     follow(browser, tmp_path / "x.html", ran.schedule, ran.costs, None, 3)
