@@ -25,6 +25,7 @@ def test_a_command_prints_one_object_of_the_schema_with_the_keys(line, schema, k
     code, out, _ = answer(*shlex.split(line.replace("\\|", "|")), "--json")
     found = json.loads(out)
     assert (code, found["schema"]) == (0, schema)
+    assert len(found["verdict"].split()) > 3
     assert [key for key in re.findall(r"`(\w+)`", keys) if key not in found] == []
 
 
