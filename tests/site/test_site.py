@@ -14,12 +14,13 @@ import pytest
 
 import ppsim
 from ppsim import schedules
-from ppsim.cli import group
+from ppsim.cli import SECTIONS, group
 from tests.browser import Browser, started
+from tests.commands import answer
 from tests.guides.replay import GUIDES, ROOT, SITE, replay, unproved
 from tests.site import __main__ as command
 from tests.site.build import FORMATS, LIVE
-from tests.site.commands import command_of, option_rows
+from tests.site.commands import command_of, command_pages, option_rows
 from tests.site.fields import attributes, cell
 from tests.site.links import link_faults
 from tests.site.schedules import uses
@@ -205,6 +206,16 @@ def test_the_reference_lists_every_option_that_the_help_has():
     shown = [p for p in run.params if isinstance(p, click.Option) and not p.hidden]
     assert len(shown) > 60
     assert [p.opts[0] for p in shown if max(p.opts, key=len) not in listed] == []
+
+
+def test_the_reference_has_the_sections_of_the_help():
+    """Each section with its commands, as ``ppsim --help`` lists them."""
+    page = command_pages()["commands/index.md"]
+    shown = {part.partition("\n")[0]: set(re.findall(r"\]\((\w+)\.md\)", part)) for part in page.split("\n## ")[1:]}
+    for section in SECTIONS:
+        below = answer("--help")[1].partition(f"{section}:\n")[2].partition("\n\n")[0]
+        assert shown[section] == set(re.findall(r"^  (\w+) ", below, re.MULTILINE))
+    assert shown["Other"] == {"completion", "open", "profile"}
 
 
 def test_keys_of_a_file_are_explained_by_docstring_or_comment():
