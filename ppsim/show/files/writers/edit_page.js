@@ -8,7 +8,8 @@ const BAND_OF_STREAM = [0, 3, 4, 2];
 function answerOf(sheet, state) {
   const timed = timeQueues(sheet, state);
   const { ops, start, end, done, valid } = timed;
-  const found = { timed, valid, stuck: valid ? null : whyStuck(sheet, timed) };
+  const missing = state.partial ? missingOps(sheet, state).reduce((sum, queue) => sum + queue.length, 0) : 0;
+  const found = { timed, missing, valid: valid && !missing, stuck: valid ? null : whyStuck(sheet, timed) };
   found.makespan = end.reduce((most, time) => Math.max(most, time), 0);
   found.busy = Array(sheet.devices).fill(0);
   const [first, last] = [Array(sheet.devices).fill(Infinity), Array(sheet.devices).fill(0)];
@@ -188,14 +189,14 @@ function showEdited() {
 window.ppsim = {
   state() {
     const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
-    const { timed, valid, stuck, makespan, bubble_rate, peak, busy, idle } = answerOf(sheet, state);
+    const { timed, valid, stuck, missing, makespan, bubble_rate, peak, busy, idle } = answerOf(sheet, state);
     const memory = sheet.memory ? heldCurve(sheet, timed, sheet.memory, makespan, 'memory', 'B').peak : null;
     const cells = state.queues.map(queue => cellsOf(queue));
     let op = 0;
     const starts = cells.map(queue => queue.map(cell => { const time = timed.start[op]; op += cell.length; return time; }));
     return {
       queues: cells.map(queue => queue.map(cell => cellText(sheet, cell))), start: starts, makespan, bubble_rate, peak, memory, busy, idle, valid,
-      sources: [...state.sources],
+      sources: [...state.sources], missing, note: state.note ?? '',
       cycle: stuck && stuck.cycle.map(([each, need]) => [opLabel(sheet, timed.ops, each), opLabel(sheet, timed.ops, need)]),
       why: stuck ? stuckWords(sheet, timed, stuck) : '',
     };
