@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Round
     from ppsim.engine.simple.segments import OpsInside
@@ -69,6 +70,8 @@ class Document:
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
+        known: schedules of families of the same size by name, for each timeline, so that pages can
+            name edited queues; empty to leave that out.
     """
 
     timelines: tuple[Timeline, ...]
@@ -93,6 +96,7 @@ class Document:
     story: Story | None = None
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
+    known: tuple[Mapping[str, Schedule], ...] = ()
 
 
 def find_idles(document: Document) -> list[Idle | None]:

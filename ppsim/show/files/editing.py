@@ -6,6 +6,7 @@ The page times an edited order by the simple model (``edit_time.js``). Which op 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
+KIND_CODES = 64  # as in edit_time.js
 MOST_OPS = 20_000  # that a page times anew within the time of a few frames
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)  # which a split or a join makes, whatever the schedule holds
 _RESULTS = tuple(Result)
@@ -66,8 +68,27 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         **rounds,
         **feedback,
+        **(_known_object(schedule, document.known[number], pack) if document.known else {}),
         **({} if memory is None or memory.unit == ACTIVATIONS else {"memory": _memory_object(schedule, memory)}),
     }
+
+
+def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
+    """Return other schedules of the same size that edits can make: names, and one column of their ops.
+
+    An op is packed as ``packOp`` of ``edit_time.js`` does; a queue ends with -1, and a schedule with -2.
+    """
+    makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
+    known = {name: made for name, made in known.items() if makeable.issuperset(np.unique(made.kind).tolist())}
+    column: list[int] = []
+    for made in known.values():
+        paired = made.pair > np.arange(len(made))
+        place = made.microbatch.astype(np.int64) * (made.n_stages + 1) + made.stage + 1
+        codes = (place * KIND_CODES + made.kind) * 2 + paired
+        for device in range(made.n_devices):
+            column += [*codes[made.queue(device)].tolist(), -1]
+        column.append(-2)
+    return {"known": {"names": list(known), "codes": pack(np.array(column, np.int32))}}
 
 
 def kinds_object(document: Document) -> list[dict[str, Any]]:

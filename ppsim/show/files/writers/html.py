@@ -80,7 +80,7 @@ STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
 # only in pages of schedules that can be edited
-EDIT_SCRIPTS = ("edit_time.js", "edit_memory.js", "edit_state.js", "edit_page.js", "edit_build.js")
+EDIT_SCRIPTS = ("edit_time.js", "edit_memory.js", "edit_state.js", "edit_page.js", "edit_build.js", "edit_known.js")
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
