@@ -72,6 +72,12 @@ class Document:
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
         known: schedules of families of the same size by name, for each timeline, so that pages can
             name edited queues; empty to leave that out.
+        blank: whether a page begins with empty rows, for its reader to place the ops.
+        lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs), ``par``
+            (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a clause on why
+            nothing is faster; None for none.
+        edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
+            that none beats either where backwards are split or joined; not a number where unknown.
     """
 
     timelines: tuple[Timeline, ...]
@@ -97,6 +103,9 @@ class Document:
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
     known: tuple[Mapping[str, Schedule], ...] = ()
+    blank: bool = False
+    lesson: Mapping[str, Any] | None = None
+    edit_bounds: tuple[tuple[float, float], ...] = ()
 
 
 def find_idles(document: Document) -> list[Idle | None]:

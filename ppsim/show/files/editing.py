@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 KIND_CODES = 64  # as in edit_time.js
+SAME = 1e-9  # relative difference of times that are the same
 MOST_OPS = 20_000  # that a page times anew within the time of a few frames
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)  # which a split or a join makes, whatever the schedule holds
 _RESULTS = tuple(Result)
@@ -57,6 +58,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
     schedule = timeline.schedule
     rounds = {"rounds": schedule.n_rounds} if schedule.n_rounds > 1 else {}
     feedback = {"feeds_back": True, "feedback": costs.feedback} if schedule.feeds_back else {}
+    bounds = document.edit_bounds[number] if document.edit_bounds else (np.nan, np.nan)
     memory = document.memory_models[number] if document.memory_models else None
     return {
         "schedule": schedule.name,
@@ -66,6 +68,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **({"queues": _queues_object(schedule, pack)} if schedule.has_lanes else {}),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **{name: bound for name, bound in zip(("bound", "bound_split"), bounds, strict=True) if bound == bound},
         **rounds,
         **feedback,
         **(_known_object(schedule, document.known[number], pack) if document.known else {}),
@@ -141,17 +144,20 @@ def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any
     """Return the durations by kind and stage with their factors, and latencies; ``each`` where ops have their own."""
     comm = np.asarray(costs.comm, np.float64)
     found: dict[str, Any] = {
-        "time": [pack(row) for row in costs.time],
+        "time": [pack(np.ascontiguousarray(row)) for row in costs.time],
         "comm": pack(comm.ravel()) if comm.ndim else float(comm),
     }
     if costs.pair is not None:
-        found["pair_time"] = pack(costs.pair)
+        found["pair_time"] = pack(np.ascontiguousarray(costs.pair))
     if costs.scale is not None:
-        found["scale"] = [pack(row) for row in costs.scale]
+        found["scale"] = [pack(np.ascontiguousarray(row)) for row in costs.scale]
     if costs.speed is not None:
-        found["speed"] = pack(costs.speed)
+        found["speed"] = pack(np.ascontiguousarray(costs.speed))
+    schedule, took = timeline.schedule, timeline.end - timeline.start
     if costs.each is not None:
-        found["each"] = pack(costs.durations_by_device(timeline.schedule))
+        found["each"] = pack(costs.durations_by_device(schedule))
+    elif not np.allclose(costs.durations(schedule), took, rtol=SAME, atol=0.0):
+        found["each"] = pack(took)  # of a run, or of sequences of different lengths
     if costs.others:
         found["others"] = {str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()}
     return found

@@ -108,17 +108,19 @@ function barsOfQueues(sheet, { ops, done }, times) {
 }
 
 /** The texts of numbers, as those of the page were written; what an edit leaves unknown is a dash. */
-function numbersOf(sheet, answer, original) {
+function numbersOf(sheet, state, answer, original) {
+  const bound = answer.valid ? boundOf(sheet, state, answer, original) : null;
   const share = answer.peak.reduce((most, peak) => Math.max(most, peak), 0) * sheet.devices / (sheet.stages * sheet.slices);
   const most = Math.max(0, ...answer.peak);
   const times = { makespan: answer.makespan, ideal: answer.ideal };
   const known = {
     ...Object.fromEntries(Object.entries(times).map(([key, time]) => [key, timed(time)])),
     ...Object.fromEntries(['bubble_rate', 'bubble_over_ideal', 'bubble_rate_span'].map(key => [key, percent(answer[key])])),
-    peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
+    ...bound ? { bound: timed(bound.time) } : {}, peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
   };
   const notes = {
-    makespan: `ideal ${number(answer.ideal)}, the work of the busiest device`,
+    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : 'until then ops run, and then no more',
+    bound: bound && aboveBound(bound, answer.makespan),
     peak_activations: `on device ${answer.peak.indexOf(most)}${sheet.devices <= 16 ? ` (${answer.peak.join(' ')})` : ''}`,
   };
   return Object.fromEntries(Object.entries(original.numbers).map(([key, { note }]) => [key, key in known
@@ -151,7 +153,7 @@ function editedTimeline(sheet, state, original) {
     ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, waits: undefined, links: undefined,
     makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
     busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,
-    numbers: numbersOf(sheet, answer, original), held: held.peak.map(peak => `${number(peak)} ${unit}`),
+    numbers: numbersOf(sheet, state, answer, original), held: held.peak.map(peak => `${number(peak)} ${unit}`),
     peak_memory: held.name === 'memory' ? { text: `${number(held.peak[fullest])} ${held.unit}`, note: `on device ${fullest}` } : undefined,
     lane: sheet.laned ? lanesOfQueues(sheet, timed, times) : original.lane, bars: sheet.laned && original.bars ? barsOfQueues(sheet, timed, times) : undefined,
   };
@@ -166,6 +168,23 @@ async function startEditor() {
   editor.past = [{ states: editor.sheets.map(sheet => sheet?.base ?? null), token: null }];
   editor.at = 0;
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
+  editor.begun = editor.sheets.map(sheet => sheet && answerOf(sheet, sheet.base));
+  [editor.selected, editor.held, editor.ghost] = [null, null, null];
+  if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !whyNotBlank(sheet) ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
+  if (!$('editor').firstChild) fillEditor();
+  if (REPORT.blank || REPORT.lesson) toggleEditor(true);
+  if (REPORT.blank) offer(0);
+  if (editor.on) showEdited();
+}
+
+/** Show the edits of the address, where it has other ones than the page. */
+function editsFromAddress() {
+  const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
+  if (text === undefined || text === editsText()) return;
+  const refused = readEdits(text);
+  if (refused) return say(`Not edited: ${refused}`);
+  editor.panel = editor.past.at(-1).token?.panel ?? editor.panel;
+  toggleEditor(true);
 }
 
 /** Show what the edits have made of every timeline. */
@@ -173,14 +192,19 @@ function showEdited() {
   editor.sheets.forEach((sheet, panel) => {
     if (!sheet) return;
     const state = stateNow(panel);
-    const old = TIMELINES[panel];
-    if (state === sheet.base) TIMELINES[panel] = editor.originals[panel];
-    else if (old.state !== state) TIMELINES[panel] = { ...editedTimeline(sheet, state, editor.originals[panel]), state };
+    if (state === sheet.base && !editor.on) TIMELINES[panel] = editor.originals[panel];
+    else if (TIMELINES[panel].state !== state) TIMELINES[panel] = { ...editedTimeline(sheet, state, editor.originals[panel]), state };
   });
   REPORT.timelines = TIMELINES;
   const [baseline] = TIMELINES;
+  const { selected } = editor; // what undo brought back may not have it
+  if (selected && !cellsOf(stateNow(selected.panel).queues[selected.device])[selected.at]) editor.selected = null;
+  view.op = null;
+  if (editor.selected && editor.on) choose(selected.panel, selected.device, selected.at);
   for (const timeline of TIMELINES) timeline.versus_baseline = timeline.makespan / (TIMELINES[timeline.baseline] ?? baseline).makespan - 1;
-  SPAN = Math.max(...TIMELINES.map(t => t.makespan)) || 1;
+  const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
+  SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on ? editor.begun[panel]?.makespan ?? 0 : 0))) || 1;
+  if (whole) view.range = [0, length() * 1.005];
   showNumbers();
   drawSoon();
 }

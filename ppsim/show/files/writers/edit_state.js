@@ -156,8 +156,8 @@ function stepBack(by = 1) {
 /** A short number of what all panels begin with, so that a link is not read for another schedule. */
 function baseNumber() {
   let sum = 0x811c9dc5;
-  for (const [panel, sheet] of editor.sheets.entries())
-    for (const sign of sheet ? csvOf(sheet, editor.past[0].states[panel]) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);
+  for (const sheet of editor.sheets)
+    for (const sign of sheet ? csvOf(sheet, sheet.base) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);
   return (sum >>> 0).toString(36);
 }
 

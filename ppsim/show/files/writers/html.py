@@ -80,7 +80,17 @@ STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
 # only in pages of schedules that can be edited
-EDIT_SCRIPTS = ("edit_time.js", "edit_memory.js", "edit_state.js", "edit_page.js", "edit_build.js", "edit_known.js")
+EDIT_SCRIPTS = (
+    "edit_time.js",
+    "edit_memory.js",
+    "edit_state.js",
+    "edit_page.js",
+    "edit_build.js",
+    "edit_known.js",
+    "edit_said.js",
+    "edit_hand.js",
+    "edit_panel.js",
+)
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
@@ -157,6 +167,8 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
         **({"edit_kinds": kinds_object(document)} if is_editable(document) else {}),
+        **({"blank": True} if document.blank else {}),
+        **({"lesson": dict(document.lesson)} if document.lesson else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [

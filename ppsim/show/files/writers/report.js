@@ -225,6 +225,9 @@ function setAddress() {
 /** Whether the page can edit some schedule: only then it has the scripts that do. */
 const editable = () => TIMELINES.some(({ edit }) => edit && !edit.off);
 
+/** Why the switch of the editor is off. */
+const whyFixed = () => `Cannot be edited: ${TIMELINES.find(({ edit }) => edit?.off)?.edit.off}`;
+
 function pickFromAddress() {
   const found = /^#(mb|device|stage)=(\d+)(&|$)/.exec(location.hash);
   if (found) pick({ by: BY[found[1]], value: +found[2] });
