@@ -222,7 +222,7 @@ function sayEdited() {
   root.toggleAttribute('data-stuck', TIMELINES.some(t => t.edited && !t.edited.valid));
   if (!$('edited') || !edited) return;
   $('edited').textContent = [editedLine(editor.panel), ...sayBuilt()].join(' · ');
-  $('edited').className = edited.valid ? '' : 'stuck';
+  $('edited').className = edited.stuck ? 'stuck' : '';
 }
 
 const nameOfFile = form => `${editor.sheets[editor.panel].schedule}-edited.${form}`;

@@ -119,7 +119,7 @@ function numbersOf(sheet, state, answer, original) {
     ...bound ? { bound: timed(bound.time) } : {}, peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
   };
   const notes = {
-    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : 'until then ops run, and then no more',
+    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : answer.stuck ? 'until then ops run, and then no more' : `so far; ${answer.missing} ops to place`,
     bound: bound && aboveBound(bound, answer.makespan),
     peak_activations: `on device ${answer.peak.indexOf(most)}${sheet.devices <= 16 ? ` (${answer.peak.join(' ')})` : ''}`,
   };

@@ -30,6 +30,7 @@ async function sheetOf(timeline) {
     sheet.each = new Map(queues.flatMap((queue, device) => queue.map((code, i) =>
       [(code - code % 2) * sheet.devices + device, each[offsets[device] + i]])));
   }
+  sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
   if (edit.known) sheet.known = knownOf({ names: edit.known.names, codes: await column(edit.known.codes) });
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
   return sheet;

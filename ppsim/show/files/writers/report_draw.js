@@ -154,7 +154,7 @@ function narrowestOf({ ops }, spans) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), 0) || 1;
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
