@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ppsim.core.costs import costs_for
+import ppsim
+from ppsim.analysis.idle import arrivals, explain_idle
+from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import MemoryModel, curves
@@ -20,7 +23,7 @@ from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import families, generate
 from ppsim.show.files.document import Document, save
-from tests.browser import started
+from tests.browser import Browser, started
 
 # Random edits of every kind, most of them moves to near places, and every eighth an undo; what the page has after each.
 EDIT = """
@@ -88,7 +91,7 @@ def read_back(csv: str, like: Schedule) -> Schedule | None:
     return replace(draft.schedule(), placement=like.placement)  # microbatches of one end alone tell no second replica
 
 
-def uneven_costs(schedule: Schedule, seed: int) -> Any:
+def uneven_costs(schedule: Schedule, seed: int) -> Costs:
     """Return costs that differ by stage, microbatch, device and link, of all kinds that the schedule holds."""
     rng = np.random.default_rng(seed)
     tables = {name: rng.uniform(0.5, 2, schedule.n_stages).tolist() for name in ("tf", "ti", "tw", "tr")}
@@ -108,14 +111,14 @@ def amounts(schedule: Schedule, seed: int) -> MemoryModel:
     return MemoryModel(held, kept, stash, work_b, work_i, message, held // 8, {"weights": 3 * held})
 
 
-def verify(found: dict[str, Any], schedule: Schedule, costs: Any, model: MemoryModel, sources: list[int]) -> bool:
+def verify(found: dict[str, Any], schedule: Schedule, costs: Costs, model: MemoryModel | None) -> bool:
     """Compare what a page has of edited queues with what Python says of their CSV; return whether they can run."""
     state = found["state"]
     made = read_back(found["csv"], schedule)
     assert state["valid"] == (made is not None), (found["did"], found["csv"], state["why"])
     if made is None:
         return False
-    prices = replace(costs, scale=None if costs.scale is None else costs.scale[:, sources])
+    prices = replace(costs, scale=None if costs.scale is None else costs.scale[:, state["sources"]])
     timeline = simulate(made, prices)
     measured = measure(timeline)
     within = 1e-9 * timeline.makespan
@@ -124,7 +127,10 @@ def verify(found: dict[str, Any], schedule: Schedule, costs: Any, model: MemoryM
     np.testing.assert_allclose(starts, timeline.start[made.leads], rtol=0, atol=within)
     assert state["peak"] == measured.peak_activations.tolist()
     assert state["bubble_rate"] == pytest.approx(measured.bubble_rate, abs=1e-9)
-    np.testing.assert_allclose(state["memory"], curves(timeline, model).peak, rtol=1e-12)
+    causes = explain_idle(timeline, arrivals(timeline, prices.latencies(made))).by_cause
+    assert state["by_cause"] == pytest.approx(causes, rel=1e-9, abs=within)
+    if model:
+        np.testing.assert_allclose(state["memory"], curves(timeline, model).peak, rtol=1e-12)
     return True
 
 
@@ -141,6 +147,22 @@ def prove_cycle(found: dict[str, Any]) -> None:
         assert any(place.get((device, following), 1 << 30) <= spot for device, spot in spots), cycle
 
 
+def follow(
+    browser: Browser, target: Path, schedule: Schedule, costs: Costs, model: MemoryModel | None, seed: int
+) -> None:
+    """Edit the page of a schedule at random, and prove all that it says."""
+    browser.open(target.as_uri())
+    states = json.loads(browser.run(EDIT.replace("SEED", str(seed)).replace("COUNT", "40")))
+    assert browser.errors == []
+    valid = 0
+    for found in states:
+        valid += verify(found, schedule, costs, model)
+        if found["state"]["cycle"]:
+            prove_cycle(found)
+    assert len(states) >= 12
+    assert valid >= 3
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", [family.name for family in families()])
@@ -150,18 +172,29 @@ def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_pat
     costs = uneven_costs(schedule, seed)
     model = amounts(schedule, seed)
     timeline = simulate(schedule, costs)
-    document = Document((timeline,), (name,), memory=(curves(timeline, model),), costs=(costs,), memory_models=(model,))
-    target = tmp_path / "x.html"
-    save(document, str(target))
-    browser.open(target.as_uri())
-    script = EDIT.replace("SEED", str(seed)).replace("COUNT", "40")
-    states = json.loads(browser.run(script))
-    assert browser.errors == []
-    valid = 0
-    for found in states:
-        sources = found["state"]["sources"]
-        valid += verify(found, schedule, costs, model, sources)
-        if found["state"]["cycle"]:
-            prove_cycle(found)
-    assert len(states) >= 12
-    assert valid >= 3
+    held = (curves(timeline, model),)
+    document = Document((timeline,), (name,), memory=held, costs=(costs,), memory_models=(model,))
+    save(document, str(tmp_path / "x.html"))
+    follow(browser, tmp_path / "x.html", schedule, costs, model, seed)
+
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "copies to the host": ("interleaved", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
+    "recompute": ("1f1b", {"recompute": "full", "comm": 0.25}),
+    "recompute of a part": ("1f1b", {"recompute": "layers:1", "layout": "Et|t|t|tL"}),
+    "a steady state of a decoder": ("decode", {"steps": 3, "comm": 0.25, "feedback": 0.6}),
+    "steps": ("1f1b", {"tf": [1, 2, 1, 1.5], "comm": 0.3, "link": ["0-1=0.7"], "speed": [1, 1, 0.8, 1]}),
+    "slices": ("seq1f1b", {"slices": 4}),
+    "pairs with a time": ("1f1b-overlap", {"tfb": 2.5}),
+    "microbatches of different lengths": ("zb-1p", {"mb_scale": "1,1.3,0.7,1,1,1.1,1,0.9"}),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", VARIANTS)
+def test_edits_of_what_options_ask_for(name, tmp_path, browser):
+    """Copies, recompute, rounds, slices, pairs and factors, as the command line's page has them."""
+    spec, options = VARIANTS[name]
+    ran = ppsim.run(spec, devices=4, microbatches=8, **options)
+    ran.save(tmp_path / "x.html")
+    follow(browser, tmp_path / "x.html", ran.schedule, ran.costs, None, 3)

@@ -75,7 +75,7 @@ function rowsOf(sheet, timed, times) {
   const placed = values => Int32Array.from(kept, op => values[op] < 0 ? values[op] : place[values[op]]);
   const chunk = chunkTable(sheet);
   return {
-    offsets, kept,
+    offsets, kept, place,
     ops: {
       kind: take(ops.kind), stage: take(ops.stage), microbatch: take(ops.microbatch), start: take(times.start), end: take(times.end),
       chunk: Int32Array.from(kept, op => chunk(ops.stage[op], ops.device[op])), pair: placed(ops.pair), bound: placed(bound),
@@ -143,21 +143,22 @@ function editedTimeline(sheet, state, original) {
   const answer = answerOf(sheet, state);
   const { timed } = answer;
   const times = drawnTimes(timed, answer.makespan);
-  const { offsets, ops, kept } = rowsOf(sheet, timed, times);
+  const { offsets, ops, kept, place } = rowsOf(sheet, timed, times);
   const curves = curvesOf(sheet, timed, times, answer, original);
   const [held] = curves;
   const fullest = held.peak.indexOf(Math.max(...held.peak));
   const unit = original.held[0].split(' ').slice(1).join(' ');
   const whole = state.sources.length / sheet.slices / sheet.rounds;
   const edited = {
-    ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, waits: undefined, links: undefined,
+    ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, links: undefined,
     makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
+    waits: original.waits && answer.valid ? waitsOfRows(idleOfQueues(sheet, timed, answer.makespan), place) : undefined,
     busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,
     numbers: numbersOf(sheet, state, answer, original), held: held.peak.map(peak => `${number(peak)} ${unit}`),
     peak_memory: held.name === 'memory' ? { text: `${number(held.peak[fullest])} ${held.unit}`, note: `on device ${fullest}` } : undefined,
     lane: sheet.laned ? lanesOfQueues(sheet, timed, times) : original.lane, bars: sheet.laned && original.bars ? barsOfQueues(sheet, timed, times) : undefined,
   };
-  edited.unpacked = finish(edited);
+  edited.unpacked = Promise.resolve(finish(edited));
   return edited;
 }
 
@@ -222,6 +223,7 @@ window.ppsim = {
       queues: cells.map(queue => queue.map(cell => cellText(sheet, cell))), start: starts, makespan, bubble_rate, peak, memory, busy, idle, valid,
       sources: [...state.sources], missing, note: state.note ?? '',
       cycle: stuck && stuck.cycle.map(([each, need]) => [opLabel(sheet, timed.ops, each), opLabel(sheet, timed.ops, need)]),
+      by_cause: valid ? Object.fromEntries(sumsByCause(idleOfQueues(sheet, timed, makespan)).map((sum, cause) => [LOOKS.causes[cause].name, sum]).filter(([, sum]) => sum > 0)) : null,
       why: stuck ? stuckWords(sheet, timed, stuck) : '',
     };
   },

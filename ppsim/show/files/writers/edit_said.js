@@ -96,7 +96,12 @@ function ghostMarks(panel, geometry, theme) {
 
 /** What the held op would cost where it is. */
 function ghostWords({ answer, sheet, before }) {
-  if (!answer.valid) return `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
+  if (!answer.valid || !before.valid) return answer.valid ? timed(answer.makespan) : `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
+  const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
+  const changes = LOOKS.causes.flatMap(({ name }, cause) => {
+    const by = causes[1][cause] - causes[0][cause];
+    return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signed(by)}`] : [];
+  });
   const peaks = answer.peak.map((peak, device) => peak === before.peak[device] ? `${peak}` : `${peak} (${peak > before.peak[device] ? '+' : '−'}${Math.abs(peak - before.peak[device])})`);
-  return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}`;
+  return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}\n${changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'}`;
 }

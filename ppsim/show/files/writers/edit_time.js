@@ -246,7 +246,7 @@ function timeQueues(sheet, { queues, sources }) {
     for (let f = followers.at[first]; f < followers.at[first + 1]; f++)
       if (--awaited[followers.to[f]] === 0) ready.push(followers.to[f]);
   }
-  return { ops, inputs, before, duration, start, end, bound, done, valid: ran === size && !earlySlices(sheet, ops).length };
+  return { ops, inputs, before, duration, start, end, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
 }
 
 /** Links from ops as columns: `at[op]` to `at[op + 1]` are the places in `to`; counted at their ends in `arriving`. */
@@ -271,10 +271,25 @@ function startOf(op, before, lead, inputs, end) {
   return { time, cause };
 }
 
-/** Slices of a sequence that run before one that they need, as [op, the one it needs] (core/slices.py). */
+/** Ops that run before one that no message holds them behind, as [op, the one it needs, what that is]. */
+const earlyOps = (sheet, ops) => [...earlySlices(sheet, ops), ...earlyBackwards(ops)];
+
+/** Backwards ahead of their recompute, which only the order of the queue holds. */
+function earlyBackwards(ops) {
+  if (!ops.kind.includes(RECOMPUTE_KIND)) return [];
+  const backward = new Map();
+  const cell = op => ops.stage[op] * ops.size + ops.microbatch[op];
+  for (let op = 0; op < ops.size; op++)
+    if (ops.kind[op] === BACKWARD_KIND || ops.kind[op] === INPUT_KIND) backward.set(cell(op), op);
+  return [...ops.kind.keys()].filter(op => ops.kind[op] === RECOMPUTE_KIND && ops.lead[backward.get(cell(op))] <= op)
+    .map(op => [backward.get(cell(op)), op, 'its recompute']);
+}
+
+/** Slices of a sequence that run before one that they need (core/slices.py). */
 function earlySlices(sheet, ops) {
   if (sheet.slices === 1) return [];
   const found = [];
+  const why = 'the slice of its sequence that it needs';
   for (const [letters, step] of [[[FORWARD_KIND], 1], [[BACKWARD_KIND, INPUT_KIND], -1]]) {
     const at = new Map();
     for (let op = 0; op < ops.size; op++)
@@ -282,7 +297,7 @@ function earlySlices(sheet, ops) {
     for (const [key, op] of at) {
       const [stage, microbatch] = key.split(' ').map(Number);
       const next = microbatch % sheet.slices === sheet.slices - 1 ? undefined : at.get(`${stage} ${microbatch + 1}`);
-      if (next !== undefined && (next - op) * step < 0) found.push(step > 0 ? [next, op] : [op, next]);
+      if (next !== undefined && (next - op) * step < 0) found.push(step > 0 ? [next, op, why] : [op, next, why]);
     }
   }
   return found;
@@ -301,8 +316,8 @@ function whyStuck(sheet, timed) {
   const laneOf = op => ops.device[op] * 4 + (sheet.kinds[ops.kind[op]].stream ?? 0);
   for (let op = 0; op < ops.size; op++) if (!done[op] && !stand.has(laneOf(op))) stand.set(laneOf(op), op);
   if (!stand.size) {
-    const [[op, need]] = earlySlices(sheet, ops);
-    return { cycle: [], op, need };
+    const [[op, need, what]] = earlyOps(sheet, ops);
+    return { cycle: [], op, need, what };
   }
   const waits = new Map();
   for (const [lane, head] of stand)
@@ -332,7 +347,7 @@ function stuckWords(sheet, timed, stuck) {
   const { ops } = timed;
   const where = op => `${opLabel(sheet, ops, op)} (device ${ops.device[op]})`;
   if (stuck.need === MISSING) return `${where(stuck.op)} waits for its input, which no device produces`;
-  if (!stuck.cycle.length) return `${where(stuck.op)} runs before the slice of its sequence that it needs, ${opLabel(sheet, ops, stuck.need)}`;
+  if (!stuck.cycle.length) return `${where(stuck.op)} runs before ${stuck.what}, ${opLabel(sheet, ops, stuck.need)}`;
   return stuck.cycle.map(([op, need, head]) =>
     `${where(op)} waits for ${where(need)}${ops.lead[head] === ops.lead[need] ? '' : `, which is after ${opLabel(sheet, ops, head)}`}`).join('; ');
 }

@@ -52,6 +52,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    verdict_paragraph,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, whi
 EDIT_SCRIPTS = (
     "edit_time.js",
     "edit_memory.js",
+    "edit_idle.js",
     "edit_state.js",
     "edit_page.js",
     "edit_build.js",
@@ -123,7 +125,12 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
     place = '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
-    return fill_page(title, "report", data, script, style, controls=controls, below=document.below + place)
+    body = {
+        "verdict": verdict_paragraph(document.verdict),
+        "controls": controls,
+        "below": document.below + place,
+    }
+    return fill_page(title, "report", data, script, style, **body)
 
 
 def all_scripts() -> str:
@@ -152,6 +159,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
+        "verdict": document.verdict,
         "unit": units[0],
         "looks": _looks(document, every),
         "legend": _legend(document, idles),

@@ -73,7 +73,7 @@ async function unpackAll(timeline) {
   for (const curve of [...curves, ...links ? [links] : []]) await columns(curve, 'time', 'value');
   if (links) links.value = Float64Array.from(links.value, share => share / 1000);
   if (inside) await columns(inside, 'of');
-  if (timeline.waits) await columns(timeline.waits);
+  if (timeline.waits) timeline.waits = segments(timeline, await columns(timeline.waits));
   return finish(timeline);
 }
 
@@ -96,7 +96,6 @@ function finish(timeline) {
     if (ops.pair[op] > op) ops.right[op] = middle;
     else ops.left[op] = middle;
   }
-  if (timeline.waits) timeline.waits = segments(timeline, timeline.waits);
   return timeline;
 }
 
