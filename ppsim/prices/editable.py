@@ -36,3 +36,13 @@ def _list_known(schedule: Schedule) -> dict[str, Schedule]:
     from ppsim.schedules import list_alike
 
     return list_alike(schedule) if len(schedule) <= MOST_KNOWN else {}
+
+
+def check_blank(schedule: Schedule) -> None:
+    """Refuse ``--blank`` for a schedule that cannot be built from empty rows (InputError)."""
+    from ppsim.errors import InputError
+    from ppsim.show.files.editing import why_not_blank
+
+    if reason := why_not_blank(schedule):
+        what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
+        raise InputError(what, "1f1b, or leave it out")

@@ -43,9 +43,12 @@ of a forward, of a backward for the input and for the weights, and of a full one
 PLAYGROUND = """# Playground
 
 Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python: zoom,
-hover, light up a microbatch, the critical path, memory over time. They are what
-`ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and `ppsim serve`
-opens a page with controls.
+hover, light up a microbatch, the critical path, memory over time. Press *edit* to move, split and place ops: the page
+times them anew at once, says what they cost and which schedule they have become, and its address holds what you did.
+They are what `ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and
+`ppsim serve` opens a page with controls. [Lessons](../lessons/index.md) say what to try.
+
+A [blank sheet](blank.html) begins with empty rows (`ppsim run 1f1b {shape} --blank -o blank.html`).
 
 | schedule | page |
 |---|---|
@@ -156,3 +159,4 @@ def write_playground(folder: Path) -> None:
     for family in schedules.families():
         words = ["run", family.name, *SHAPE.split(), "-o", str(folder / f"{family.name}.html")]
         run_quietly(words)
+    run_quietly(["run", "1f1b", *SHAPE.split(), "--blank", "-o", str(folder / "blank.html")])

@@ -129,6 +129,7 @@ class Abilities:
     view: bool = False  # it takes a palette, a title, a window and a highlight
     memory: bool = False  # it shows what devices hold
     times: bool = True  # it states when ops run
+    edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
     paper: tuple[str, ...] = ()  # its suffixes that are drawn in style ``paper`` unless the user says otherwise
 

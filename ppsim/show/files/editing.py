@@ -45,6 +45,18 @@ def why_not(document: Document, number: int) -> str:
     return ""
 
 
+def why_not_blank(schedule: Schedule) -> str:
+    """Return why a schedule cannot be built from empty rows, as a clause; empty where it can."""
+    if schedule.n_rounds > 1:
+        return "it goes round"
+    if schedule.n_slices > 1:
+        return "it cuts sequences into slices"
+    if (schedule.pair >= 0).any():
+        return "it pairs forwards with backwards"
+    others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
+    return f"it has ops of kind {', '.join(others)}" if others else ""
+
+
 def is_editable(document: Document) -> bool:
     """Return whether a page can edit some timeline of its document."""
     return any(not why_not(document, number) for number in range(len(document.costs)))
@@ -69,6 +81,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         **{name: bound for name, bound in zip(("bound", "bound_split"), bounds, strict=True) if bound == bound},
+        **({"no_blank": reason} if (reason := why_not_blank(schedule)) else {}),
         **rounds,
         **feedback,
         **(_known_object(schedule, document.known[number], pack) if document.known else {}),

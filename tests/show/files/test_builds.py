@@ -13,6 +13,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
 from tests.browser import started
+from tests.commands import invoke, refused
 from tests.show.files.test_edits import amounts, read_back, small, uneven_costs, verify
 
 ALL = [family.name for family in families()]
@@ -148,3 +149,41 @@ def test_a_link_with_building_that_does_not_fit_is_refused_whole(edits, tmp_path
     base = browser.run("location.hash").split("~")[0]
     browser.open((tmp_path / "x.html").as_uri() + f"{base}~{edits}")
     assert browser.run("ppsim.csv()") == given
+
+
+@pytest.mark.browser
+def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
+    target = tmp_path / "blank.html"
+    assert invoke("run", "1f1b", "--devices", "4", "--mb", "8", "--blank", "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    browser.wait("document.querySelector('#choices')?.children.length")
+    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
+    assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
+    browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
+    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
+    assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")
+    browser.run("ppsim.undo(); ppsim.undo(); 1")
+    assert browser.run("ppsim.state().missing") == 64
+
+
+def test_a_schedule_that_pairs_ops_is_never_blank(tmp_path):
+    target = tmp_path / "x.html"
+    words = ("run", "dualpipe", "--devices", "4", "--mb", "8", "--blank")
+    assert "pairs forwards with backwards" in str(refused(*words, "-o", str(target)))
+    assert not target.exists()
+    assert "none is written" in str(refused(*words))
+
+
+@pytest.mark.browser
+def test_a_schedule_is_played_with_a_line_for_each_step(tmp_path, browser):
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step').click()"
+    browser.run("document.querySelector('#edit').click(); 1")
+    said = []
+    for _ in range(8):
+        browser.run(f"{step}; 1")
+        said.append(browser.run("document.querySelector('#told').textContent"))
+    assert said[0] == "1 of 8 \u00b7 0 t_F: device 0 runs 0F0"
+    assert "device 1 runs 1F0, on what device 0 sent: 0F0" in said[1] + said[2]
+    assert said[-1].startswith("8 of 8")

@@ -13,19 +13,8 @@ const POLICIES = [
   { name: 'forwards first', kinds: [[FORWARD_KIND], [BACKWARD_KIND, INPUT_KIND], [WEIGHTS_KIND]] },
 ];
 
-/** Why a schedule cannot be built from a blank sheet; empty where it can. */
-function whyNotBlank(sheet) {
-  const placed = [FORWARD_KIND, BACKWARD_KIND, INPUT_KIND, WEIGHTS_KIND];
-  if (sheet.rounds > 1) return 'it goes round';
-  if (sheet.slices > 1) return 'it cuts sequences into slices';
-  const other = sheet.base.queues.flat().find(code => unpackOp(sheet, code).paired || !placed.includes(unpackOp(sheet, code).kind));
-  if (other === undefined) return '';
-  const { kind, paired } = unpackOp(sheet, other);
-  return paired ? 'it pairs forwards with backwards' : `it has ops of kind ${sheet.kinds[kind].name}`;
-}
-
 function needBlank(sheet) {
-  const reason = whyNotBlank(sheet);
+  const { no_blank: reason } = sheet;
   if (reason) throw Error(`this schedule cannot begin blank: ${reason}`);
 }
 

@@ -162,6 +162,13 @@ function editedTimeline(sheet, state, original) {
   return edited;
 }
 
+/** Begin from a schedule with edits, which no undo takes back. */
+function beginFrom(edits) {
+  readEdits(`${baseNumber()}~${edits}`);
+  editor.past = [editor.past[editor.at]];
+  editor.at = 0;
+}
+
 /** Start what edits need, once the page has its timelines. */
 async function startEditor() {
   editor.originals = [...TIMELINES];
@@ -171,7 +178,8 @@ async function startEditor() {
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
   editor.begun = editor.sheets.map(sheet => sheet && answerOf(sheet, sheet.base));
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
-  if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !whyNotBlank(sheet) ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
+  if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
+  if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);
   if (!$('editor').firstChild) fillEditor();
   if (REPORT.blank || REPORT.lesson) toggleEditor(true);
   if (REPORT.blank) offer(0);

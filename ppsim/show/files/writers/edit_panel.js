@@ -45,7 +45,7 @@ function sayBuilt() {
 /** Offer what may run next on the device whose row is pressed where it is free; never a hold. */
 function offerPlace(event) {
   const at = place(event);
-  if (at && !at.curve && editor.sheets[at.index] && !whyNotBlank(editor.sheets[at.index])) {
+  if (at && !at.curve && editor.sheets[at.index] && !editor.sheets[at.index].no_blank) {
     editor.panel = at.index;
     if (missingOps(editor.sheets[at.index], stateNow(at.index)).some(queue => queue.length)) offer(at.device);
   }

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.segments import OpsInside
 
 SUFFIXES = (".html",)
-ABILITIES = Abilities(memory=True, view=True)
+ABILITIES = Abilities(memory=True, view=True, edits=True)
 SCRIPTS = (
     "numbers.js",
     "report_ops.js",
