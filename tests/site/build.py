@@ -18,8 +18,8 @@ from tests.gallery.figures import entry_section, read_figures
 from tests.guides.replay import GUIDES, ROOT
 from tests.site.commands import command_pages
 from tests.site.fields import with_fields
-from tests.site.python import python_pages
 from tests.site.lessons import lessons_page, write_lessons
+from tests.site.python import python_pages
 from tests.site.schedules import playground_page, schedule_pages, write_playground
 
 GALLERY = ROOT / "gallery"
