@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ppsim.ask.write import command_of_file
+
 if TYPE_CHECKING:
+    from ppsim.ask.given import Given
     from ppsim.core.costs import Costs
     from ppsim.show.files.document import Document
 
 
-def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
-    """Return a document whose page can edit its timelines, each timed with its costs."""
+def make_editable(document: Document, costs: Sequence[Costs], given: Given | None = None) -> Document:
+    """Return a document whose page can edit its timelines, each timed with its costs.
+
+    ``given`` are the options that state the costs, None where no options do.
+    """
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
     from ppsim.show.files.editing import why_not
 
@@ -24,4 +30,5 @@ def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
             continue
         same = bound_schedule(timeline.schedule, own).makespan
         bounds.append((same, bound_either(timeline.schedule, own)))
-    return replace(document, edit_bounds=tuple(bounds))
+    command = command_of_file(given) if given else ""
+    return replace(document, edit_bounds=tuple(bounds), edit_command=command)

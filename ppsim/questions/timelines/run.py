@@ -382,7 +382,7 @@ class Run(Answer[RunRequest]):
         if suffix == ".html" and self.load and self.replicas:
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if suffix == ".html":
-            document = make_editable(document, [self.costs])
+            document = make_editable(document, [self.costs], None if self.load else self.given)
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
             document = replace(document, memory_models=(self.held.model,))

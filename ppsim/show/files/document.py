@@ -71,6 +71,8 @@ class Document:
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
         edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
             that none beats either where backwards are split or joined; not a number where unknown.
+        edit_command: the command that times the file of an edited schedule, spelled FILE; empty for
+            costs that no options state.
     """
 
     timelines: tuple[Timeline, ...]
@@ -96,6 +98,7 @@ class Document:
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
     edit_bounds: tuple[tuple[float, float], ...] = ()
+    edit_command: str = ""
 
 
 def find_idles(document: Document) -> list[Idle | None]:
