@@ -9,6 +9,7 @@ __all__ = [
     "lengths",
     "replicas",
     "rounds",
+    "serving",
     "several",
     "timing",
     "trained",

@@ -66,6 +66,7 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
+        verdict: the answer in one sentence, for pages and JSON; empty for none.
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
@@ -95,6 +96,7 @@ class Document:
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
     story: Story | None = None
+    verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
     edit_bounds: tuple[tuple[float, float], ...] = ()

@@ -46,6 +46,11 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     return page.encode()
 
 
+def verdict_paragraph(verdict: str) -> str:
+    """Return the paragraph of a page that holds the verdict; empty, and out of sight, without one."""
+    return f'<p id="verdict"{"" if verdict else " hidden"}>{html.escape(verdict)}</p>'
+
+
 def join_parts(names: Iterable[str]) -> str:
     """Join the scripts, or the styles, of a page."""
     return "\n".join(map(read_part, names))

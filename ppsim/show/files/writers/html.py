@@ -52,6 +52,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    verdict_paragraph,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +122,12 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
     place = '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
-    return fill_page(title, "report", data, script, style, controls=controls, below=document.below + place)
+    body = {
+        "verdict": verdict_paragraph(document.verdict),
+        "controls": controls,
+        "below": document.below + place,
+    }
+    return fill_page(title, "report", data, script, style, **body)
 
 
 def all_scripts() -> str:
@@ -150,6 +156,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
+        "verdict": document.verdict,
         "unit": units[0],
         "looks": _looks(document, every),
         "legend": _legend(document, idles),
