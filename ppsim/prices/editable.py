@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ppsim.ask.write import command_of_file
+
 if TYPE_CHECKING:
+    from ppsim.ask.given import Given
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.show.files.document import Document
@@ -14,8 +17,11 @@ if TYPE_CHECKING:
 MOST_KNOWN = 1000  # ops of a schedule whose page carries all others of its size
 
 
-def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
-    """Return a document whose page can edit its timelines, each timed with its costs."""
+def make_editable(document: Document, costs: Sequence[Costs], given: Given | None = None) -> Document:
+    """Return a document whose page can edit its timelines, each timed with its costs.
+
+    ``given`` are the options that state the costs, None where no options do.
+    """
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
     from ppsim.show.files.editing import why_not
 
@@ -28,7 +34,8 @@ def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
         same = bound_schedule(timeline.schedule, own).makespan
         bounds.append((same, bound_either(timeline.schedule, own)))
     known = tuple(_list_known(timeline.schedule) for timeline in document.timelines)
-    return replace(document, edit_bounds=tuple(bounds), known=known)
+    command = command_of_file(given) if given else ""
+    return replace(document, edit_bounds=tuple(bounds), edit_command=command, known=known)
 
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:

@@ -408,7 +408,8 @@ class Run(Answer[RunRequest]):
         if suffix == ".html":
             if self.request.blank:
                 check_blank(self.schedule)
-            document = replace(make_editable(document, [self.costs]), blank=self.request.blank)
+            document = make_editable(document, [self.costs], None if self.load else self.given)
+            document = replace(document, blank=self.request.blank)
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
             document = replace(document, memory_models=(self.held.model,))

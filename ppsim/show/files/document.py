@@ -79,6 +79,8 @@ class Document:
             nothing is faster; None for none.
         edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
             that none beats either where backwards are split or joined; not a number where unknown.
+        edit_command: the command that times the file of an edited schedule, spelled FILE; empty for
+            costs that no options state.
     """
 
     timelines: tuple[Timeline, ...]
@@ -108,6 +110,7 @@ class Document:
     blank: bool = False
     lesson: Mapping[str, Any] | None = None
     edit_bounds: tuple[tuple[float, float], ...] = ()
+    edit_command: str = ""
 
 
 def find_idles(document: Document) -> list[Idle | None]:

@@ -107,6 +107,12 @@ def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack)
     return {"known": {"names": list(known), "codes": pack(np.array(column, np.int32))}}
 
 
+def shared_edits(document: Document) -> dict[str, Any]:
+    """Return what all timelines of a page need to be edited: rules of kinds, and the command that times a file."""
+    command = {"edit_command": document.edit_command} if document.edit_command else {}
+    return {"edit_kinds": kinds_object(document), **command}
+
+
 def kinds_object(document: Document) -> list[dict[str, Any]]:
     """Return the rules of the kinds of op that can be in the queues of a page, one row for each code up to the last.
 

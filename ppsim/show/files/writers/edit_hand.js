@@ -82,7 +82,8 @@ function shift(by) {
 /** Select a cell, outline it and say what it is. */
 function choose(panel, device, at) {
   editor.panel = panel;
-  editor.selected = { panel, device, at };
+  const [code] = cellsOf(stateNow(panel).queues[device])[at];
+  editor.selected = { panel, device, at, code };
   const timeline = TIMELINES[panel];
   const op = opOfCell(panel, device, at);
   const row = timeline.kept.indexOf(op);
@@ -223,7 +224,11 @@ function sayEdited() {
   if (!$('edited') || !edited) return;
   $('edited').textContent = [editedLine(editor.panel), ...sayBuilt()].join(' · ');
   $('edited').className = edited.stuck ? 'stuck' : '';
+  $('again').textContent = REPORT.edit_command && editor.at ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
 }
+
+/** The format that can say all of a schedule: torch's cells have no slices, rounds or recompute of a part. */
+const fileForm = sheet => sheet.slices > 1 || sheet.rounds > 1 || sheet.feedsBack || sheet.partly.length ? 'json' : 'csv';
 
 const nameOfFile = form => `${editor.sheets[editor.panel].schedule}-edited.${form}`;
 
@@ -243,7 +248,7 @@ function jsonOf(sheet, state) {
     microbatches: state.sources.length / sheet.slices / sheet.rounds, ...sheet.slices > 1 ? { slices: sheet.slices } : {},
     ...sheet.rounds > 1 ? { steps: sheet.rounds } : {}, ...sheet.feedsBack ? { feeds_back: true } : {}, ...sheet.partly.length ? { partly: sheet.partly } : {},
     placement: sheet.placed, unit: REPORT.unit, makespan, bubble_rate, peak_activations: peak,
-    ops: { device: list(ops.device), kind: list(ops.kind, kind => sheet.kinds[kind].name), stage: list(ops.stage), microbatch: list(ops.microbatch), start: list(timed.start), end: list(timed.end), pair: list(ops.pair) },
+    ops: { device: list(ops.device), kind: Array.from(ops.kind, kind => sheet.kinds[kind].name), stage: list(ops.stage), microbatch: list(ops.microbatch), start: list(timed.start), end: list(timed.end), pair: list(ops.pair) },
   });
 }
 

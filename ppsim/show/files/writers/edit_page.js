@@ -206,14 +206,18 @@ function showEdited() {
   });
   REPORT.timelines = TIMELINES;
   const [baseline] = TIMELINES;
-  const { selected } = editor; // what undo brought back may not have it
-  if (selected && !cellsOf(stateNow(selected.panel).queues[selected.device])[selected.at]) editor.selected = null;
   view.op = null;
-  if (editor.selected && editor.on) choose(selected.panel, selected.device, selected.at);
+  const { selected } = editor;
+  const cells = selected && cellsOf(stateNow(selected.panel).queues[selected.device]);
+  const same = cells?.findIndex(cell => cell.includes(selected.code)); // wherever it stands now
+  const at = same >= 0 ? same : selected?.at;
+  if (!cells?.[at]) editor.selected = null;
+  else if (editor.on) choose(selected.panel, selected.device, at);
   for (const timeline of TIMELINES) timeline.versus_baseline = timeline.makespan / (TIMELINES[timeline.baseline] ?? baseline).makespan - 1;
   const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
   SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on ? editor.begun[panel]?.makespan ?? 0 : 0))) || 1;
   if (whole) view.range = [0, length() * 1.005];
+  root.toggleAttribute('data-edited', editor.at > 0);
   showNumbers();
   drawSoon();
 }

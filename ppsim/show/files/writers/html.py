@@ -43,7 +43,7 @@ from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
 from ppsim.show.files.document import Abilities, Document, Story, find_idles
-from ppsim.show.files.editing import edit_object, is_editable, kinds_object
+from ppsim.show.files.editing import edit_object, is_editable, shared_edits
 from ppsim.show.files.page_parts import (
     Pack,
     compress_columns,
@@ -174,7 +174,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
-        **({"edit_kinds": kinds_object(document)} if is_editable(document) else {}),
+        **(shared_edits(document) if is_editable(document) else {}),
         **({"blank": True} if document.blank else {}),
         **({"lesson": dict(document.lesson)} if document.lesson else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
@@ -319,6 +319,7 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
             "low": entry.low,
             "bubble": entry.name == "Bubble",
             "cause": NAMES.index(entry.cause) if entry.cause else -1,
+            **({"kinds": entry.kinds} if is_editable(document) and len(entry.kinds) == 1 else {}),
         }
         for entry in entries
     ]

@@ -224,6 +224,12 @@ function curveLines(view, panel, geometry, dark) {
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
+/** What devices hold above the cap, in the colour of warnings. */
+function overLines(view, panel, geometry, dark, at, colour) {
+  const lines = curveLines(view, panel, geometry, dark).replace(/stroke="#[^"]*"/g, `stroke="${colour}"`);
+  return `<svg class="over" width="${geometry.plotWidth}" height="${px(at)}" overflow="hidden">${lines.replace('class="lines"', '')}</svg>`;
+}
+
 /**
  * A view, drawn: what lies below as canvases with their places, what lies above as the content of an SVG element, and
  * per panel which ops are in sight and how they are drawn.
