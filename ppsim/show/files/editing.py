@@ -6,7 +6,7 @@ The page times an edited order by the simple model (``edit_time.js``). Which op 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
-KIND_CODES = 64  # as in edit_time.js
 SAME = 1e-9  # relative difference of times that are the same
 MOST_OPS = 20_000  # that a page times anew within the time of a few frames
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)  # which a split or a join makes, whatever the schedule holds
@@ -62,6 +61,14 @@ def is_editable(document: Document) -> bool:
     return any(not why_not(document, number) for number in range(len(document.costs)))
 
 
+def may_begin_blank(document: Document) -> bool:
+    """Return whether a page can build some timeline of its document from empty rows."""
+    numbers = range(len(document.costs))
+    return any(
+        not why_not(document, number) and not why_not_blank(document.timelines[number].schedule) for number in numbers
+    )
+
+
 def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
     """Return what a page needs to edit one timeline, or the reason why it cannot as ``off``."""
     if reason := why_not(document, number):
@@ -92,19 +99,31 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
 def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
     """Return other schedules of the same size that edits can make: names, and one column of their ops.
 
-    An op is packed as ``packOp`` of ``edit_time.js`` does; a queue ends with -1, and a schedule with -2.
+    A queue is a row of numbers: the place of each op's kind, stage and pair in ``ops``, where its
+    microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
     """
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
     known = {name: made for name, made in known.items() if makeable.issuperset(np.unique(made.kind).tolist())}
+    ops: dict[tuple[int, int, int], int] = {}
     column: list[int] = []
     for made in known.values():
-        paired = made.pair > np.arange(len(made))
-        place = made.microbatch.astype(np.int64) * (made.n_stages + 1) + made.stage + 1
-        codes = (place * KIND_CODES + made.kind) * 2 + paired
+        paired = (made.pair > np.arange(len(made))).astype(np.int64)
+        rows = zip(made.kind.tolist(), made.stage.tolist(), paired.tolist(), strict=True)
+        places = [ops.setdefault(row, len(ops)) for row in rows]
         for device in range(made.n_devices):
-            column += [*codes[made.queue(device)].tolist(), -1]
-        column.append(-2)
-    return {"known": {"names": list(known), "codes": pack(np.array(column, np.int32))}}
+            column += _queue_row(places, made.microbatch.tolist(), made.queue(device))
+    return {"known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}}
+
+
+def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice) -> Iterator[int]:
+    """Yield one queue as numbers."""
+    following: dict[int, int] = {}
+    for place, microbatch in zip(places[queue], microbatches[queue], strict=True):
+        if microbatch != following.get(place, 0):
+            yield from (-1, microbatch)
+        yield place
+        following[place] = microbatch + 1
+    yield -2
 
 
 def shared_edits(document: Document) -> dict[str, Any]:

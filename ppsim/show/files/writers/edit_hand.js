@@ -33,7 +33,7 @@ function fillEditor() {
   const save = element('select', { 'aria-label': 'Save the edited schedule' }, new Option('save as …', ''), new Option('torch CSV', 'csv'),
     new Option('JSON', 'json'), new Option('SVG', 'svg'), new Option('PNG', 'png'));
   save.onchange = () => { const form = save.value; save.value = ''; if (form) attempt(() => saveEdited(form)); };
-  $('editor').replaceChildren(...lessonPart(), element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Edit' },
+  $('editor').replaceChildren(...REPORT.lesson ? lessonPart() : [], element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Edit' },
     tool('undo', 'Undo (Ctrl + Z)', () => ppsim.undo() || say('nothing to undo')),
     tool('redo', 'Redo (Ctrl + Shift + Z)', () => ppsim.redo() || say('nothing to redo')),
     tool('← earlier', 'Move the selected op earlier (Alt + ←)', () => shift(-1)),

@@ -2,23 +2,25 @@
 
 const NEAR = 8; // ops out of place, up to which a schedule is near
 
-/** The schedules of families at this size, from the page's column of them: names, and queues as packed ops. */
-function knownOf({ names, codes }) {
-  const found = [];
-  let queues = [[]];
-  for (const code of codes) {
-    if (code >= 0) queues.at(-1).push(code);
-    else if (code === -1) queues.push([]);
-    else {
-      queues.pop();
-      found.push({ name: names[found.length], queues });
-      queues = [[]];
+/** The schedules of families at this size, from the page's column of them (show/files/editing.py): names and queues. */
+function knownOf(sheet, names, ops, rows) {
+  const queues = [[]];
+  let [following, next] = [[], -1]; // by place the next microbatch, and the one that the row states
+  for (let i = 0; i < rows.length; i++) {
+    const place = rows[i];
+    if (place === -1) next = rows[++i];
+    else if (place === -2) {
+      queues.push([]);
+      following = [];
+    } else {
+      const [kind, stage, paired] = ops[place];
+      const microbatch = next >= 0 ? next : following[place] ?? 0;
+      queues.at(-1).push(packOp(sheet, kind, stage, microbatch, paired));
+      [following[place], next] = [microbatch + 1, -1];
     }
   }
-  return found;
+  return names.map((name, i) => ({ name, queues: queues.slice(i * sheet.devices, (i + 1) * sheet.devices) }));
 }
-
-const sameQueues = (one, other) => one.every((queue, device) => queue.length === other[device].length && queue.every((code, i) => code === other[device][i]));
 
 /** How many ops of a queue have to be moved to make another of the same ops; Infinity where it has others. */
 function opsAway(queue, target) {

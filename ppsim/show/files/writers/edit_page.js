@@ -162,13 +162,6 @@ function editedTimeline(sheet, state, original) {
   return edited;
 }
 
-/** Begin from a schedule with edits, which no undo takes back. */
-function beginFrom(edits) {
-  readEdits(`${baseNumber()}~${edits}`);
-  editor.past = [editor.past[editor.at]];
-  editor.at = 0;
-}
-
 /** Start what edits need, once the page has its timelines. */
 async function startEditor() {
   editor.originals = [...TIMELINES];

@@ -15,13 +15,14 @@ function menu(label, names, act) {
 function buildTools() {
   const sheet = editor.sheets[editor.panel];
   const names = (sheet.known ?? []).map(({ name }) => name);
-  return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' },
+  const placing = sheet.no_blank ? [] : [
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
     tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
     tool('block', 'Save the building block of that microbatch, which ppsim run reads', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
-    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => { ppsim.remove(device, at); editor.selected = null; view.op = null; offer(device); })),
+    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => { ppsim.remove(device, at); editor.selected = null; view.op = null; offer(device); }))];
+  return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' }, ...placing,
     ...names.length ? [menu('become', names, number => ppsim.become(number))] : [],
     tool('play', 'Play the schedule, with a line for each step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
 }
@@ -38,7 +39,7 @@ function selectedMicrobatch() {
 function sayBuilt() {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   if (editor.offered !== undefined) offer(editor.offered);
-  sayLesson();
+  if (REPORT.lesson) sayLesson();
   return [recognisedWords(recognised(sheet, state)), state.note ?? ''].filter(Boolean);
 }
 
@@ -127,32 +128,6 @@ function togglePlay() {
 function stopPlay() {
   clearInterval(editor.playing);
   editor.playing = 0;
-}
-
-/** What a lesson asks for, above the tools. */
-function lessonPart() {
-  const { lesson } = REPORT;
-  if (!lesson) return [];
-  return [element('section', { id: 'lesson', 'aria-label': 'Lesson' }, element('h2', { textContent: lesson.title }),
-    ...lesson.text.map(textContent => element('p', { textContent })), element('p', { id: 'par', 'aria-live': 'polite' }))];
-}
-
-/** Whether the schedule does what the lesson asks for, in words. */
-function sayLesson() {
-  const { lesson } = REPORT;
-  if (!lesson || !$('par')) return;
-  const { edited } = TIMELINES[0];
-  const answer = edited ?? answerOf(editor.sheets[0], stateNow(0));
-  const over = lesson.most === undefined ? [] : [...answer.peak.keys()].filter(device => answer.peak[device] > lesson.most);
-  const near = EPSILON * lesson.par;
-  const par = `par ${timed(lesson.par)}${lesson.most === undefined ? '' : `, ${lesson.most} activations a device at most`}`;
-  let words;
-  if (!answer.valid) words = answer.missing ? `${answer.missing} ops to place` : 'this order cannot run';
-  else if (answer.makespan > lesson.par + near) words = `yours takes ${timed(answer.makespan)}`;
-  else if (over.length) words = `device ${over[0]} holds ${answer.peak[over[0]]} activations`;
-  else words = `done: yours takes ${timed(answer.makespan)}, and ${lesson.proof}`;
-  $('par').textContent = `${par} · ${words}`;
-  $('par').className = words.startsWith('done') ? 'done' : '';
 }
 
 EDIT_KEYS.p = togglePlay;
