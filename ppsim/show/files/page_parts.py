@@ -38,7 +38,7 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
     page = Template(read_part("page.html")).substitute(
         title=html.escape(title),
-        style=join_parts(("theme.css", f"{part}.css")) + style,
+        style=strip_spaces(join_parts(("theme.css", f"{part}.css")) + style),
         body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
         data=embed_json(data).decode(),
         script=script,
@@ -66,6 +66,11 @@ def compress_script(script: str) -> str:
 def strip_comments(script: str) -> str:
     """Return a script without comments that fill lines and without indentation, which no reader of a page needs."""
     return _COMMENT.sub("", script)
+
+
+def strip_spaces(style: str) -> str:
+    """Return a style without comments and without the spaces around its braces and semicolons."""
+    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/", "", style, flags=re.S))
 
 
 def pack_bytes(content: bytes) -> str:
