@@ -2423,6 +2423,7 @@ def run(
     reduce_grad: bool = False,
     shapes: Literal["exchange"] | None = None,
     t_shape: float | None = None,
+    blank: bool = False,
     lowered: bool = False,
     merge_bw: bool = False,
     gantt: bool = True,
@@ -2588,6 +2589,7 @@ def run(
             blocking.
         t_shape: Wait of the host between a shape and its message, beside the latency of the
             shape (0).
+        blank: Pages begin with empty rows, and their reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Run I and W of a microbatch, where W follows its I, as one B.
         gantt: Draw the chart in the terminal (on). (default True)

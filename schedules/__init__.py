@@ -33,14 +33,14 @@ from ppsim.schedules.registry import (
 if TYPE_CHECKING:
     from ppsim.schedules._fitting import Alternative, Request, Trial, find_fitting
     from ppsim.schedules._load import family_of, reads_ops, require_shape, schedule_from, split_chunks
-    from ppsim.schedules._recognise import recognise
+    from ppsim.schedules._recognise import list_alike, recognise
     from ppsim.schedules.interleaved import group_size
 
 # Imported when first used: these load what names alone do not need.
 _LAZY = {
     "_fitting": ("Alternative", "Request", "Trial", "find_fitting"),
     "_load": ("family_of", "reads_ops", "require_shape", "schedule_from", "split_chunks"),
-    "_recognise": ("recognise",),
+    "_recognise": ("list_alike", "recognise"),
     "interleaved": ("group_size",),
 }
 
@@ -73,6 +73,7 @@ __all__ = [
     "find_fitting",
     "generate",
     "group_size",
+    "list_alike",
     "place",
     "reads_ops",
     "recognise",

@@ -17,10 +17,32 @@ MOST_TRIED = 2_000_000  # ops of the schedules generated to compare with
 
 def recognise(schedule: Schedule) -> str:
     """Name the family whose queues these are, such as ``1f1b`` or ``interleaved group-size=2``; empty for none."""
+    for name, made in _list_made(schedule):
+        if _are_same(made, schedule):
+            return name
+    return ""
+
+
+def list_alike(schedule: Schedule) -> dict[str, Schedule]:
+    """List all that :func:`recognise` compares with and that places stages alike, by name.
+
+    Of those with the same queues it has the first.
+    """
+    found: dict[str, Schedule] = {}
+    placed = schedule.placement.devices
+    for name, made in _list_made(schedule):
+        alike = np.array_equal(made.placement.devices, placed)
+        if alike and not any(_are_same(made, other) for other in found.values()):
+            found[name] = made
+    return found
+
+
+def _list_made(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+    """Make the schedules of the same size that families have, with their names, up to ``MOST_TRIED`` ops of them."""
     tried = 0
     for family, options in _candidates(schedule):
         if schedule.n_stages * schedule.n_microbatches > MOST_CELLS or tried > MOST_TRIED:
-            return ""
+            return
         try:
             made = generate(
                 family.name,
@@ -32,9 +54,12 @@ def recognise(schedule: Schedule) -> str:
         except PpsimError:
             continue
         tried += len(made)
-        if all(np.array_equal(getattr(made, name), getattr(schedule, name)) for name in COLUMNS):
-            return " ".join([family.name, *(f"{name.replace('_', '-')}={value}" for name, value in options.items())])
-    return ""
+        name = " ".join([family.name, *(f"{name.replace('_', '-')}={value}" for name, value in options.items())])
+        yield name, made
+
+
+def _are_same(one: Schedule, other: Schedule) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in COLUMNS)
 
 
 def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:

@@ -52,6 +52,12 @@ NEEDS = (
         "{options} draws a figure of heat maps, and no figure is written",
         "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
     ),
+    Need(
+        ("blank",),
+        lambda g: g.writes("edits"),
+        "{options} is of pages, and none is written",
+        "add -o FILE.html",
+    ),
     Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
     Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),
     Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),

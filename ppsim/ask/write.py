@@ -7,12 +7,12 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.given import Given, suffixes_of
-from ppsim.ask.groups import FigureOptions, OutputOptions
+from ppsim.ask.groups import CostOptions, FigureOptions, OutputOptions
 from ppsim.ask.options import Option
 from ppsim.ask.types import Share
 from ppsim.base.atomic_file import open_atomically, place_together, rehearse
@@ -71,6 +71,18 @@ def command_line(given: Given) -> str:
         else:
             words += [yes, _text(value, option)]
     return shlex.join(words)
+
+
+def command_of_file(given: Given) -> str:
+    """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
+
+    Options that change the queues are left out: the file has them changed.
+    """
+    changes = {"recompute", "offload", "encoder", "steps", "segments"}
+    costs = {each.name for each in fields(CostOptions)} - changes
+    typed = [option for option in given.typed if option.name in costs]
+    command = command_line(Given("run", given.values, typed))
+    return command.replace("ppsim run", "ppsim run FILE", 1)
 
 
 def _text(value: Any, option: Option) -> str:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from ppsim.ask.write import command_of_file
+
 if TYPE_CHECKING:
+    from ppsim.ask.given import Given
     from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
     from ppsim.show.files.document import Document
 
+MOST_KNOWN = 1000  # ops of a schedule whose page carries others of its size
+MOST_NAMES = 24  # of these, each family as it is by default first
 
-def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
-    """Return a document whose page can edit its timelines, each timed with its costs."""
+
+def make_editable(document: Document, costs: Sequence[Costs], given: Given | None = None) -> Document:
+    """Return a document whose page can edit its timelines, each timed with its costs.
+
+    ``given`` are the options that state the costs, None where no options do.
+    """
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
     from ppsim.show.files.editing import why_not
 
@@ -24,4 +35,25 @@ def make_editable(document: Document, costs: Sequence[Costs]) -> Document:
             continue
         same = bound_schedule(timeline.schedule, own).makespan
         bounds.append((same, bound_either(timeline.schedule, own)))
-    return replace(document, edit_bounds=tuple(bounds))
+    known = tuple(_list_known(timeline.schedule) for timeline in document.timelines)
+    command = command_of_file(given) if given else ""
+    return replace(document, edit_bounds=tuple(bounds), edit_command=command, known=known)
+
+
+def _list_known(schedule: Schedule) -> dict[str, Schedule]:
+    """List the schedules of this size by name; none where making them all takes long."""
+    from ppsim.schedules import list_alike
+
+    if len(schedule) > MOST_KNOWN:
+        return {}
+    return dict(islice(list_alike(schedule).items(), MOST_NAMES))
+
+
+def check_blank(schedule: Schedule) -> None:
+    """Refuse ``--blank`` for a schedule that cannot be built from empty rows (InputError)."""
+    from ppsim.errors import InputError
+    from ppsim.show.files.editing import why_not_blank
+
+    if reason := why_not_blank(schedule):
+        what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
+        raise InputError(what, "1f1b, or leave it out")

@@ -18,6 +18,7 @@ from tests.gallery.figures import entry_section, read_figures
 from tests.guides.replay import GUIDES, ROOT
 from tests.site.commands import command_pages
 from tests.site.fields import with_fields
+from tests.site.lessons import lessons_page, write_lessons
 from tests.site.python import python_pages
 from tests.site.schedules import playground_page, schedule_pages, write_playground
 
@@ -72,11 +73,13 @@ def gather(docs: Path) -> Nav:
     functions = python_pages()
     pages |= shown | commands | functions
     pages["playground/index.md"] = playground_page()
+    pages["lessons/index.md"] = lessons_page()
     for name, text in pages.items():
         target = docs / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(as_site_page(with_fields(text)))
     write_playground(docs / "playground")
+    write_lessons(docs / "lessons")
     return navigation(list(shown), list(commands), list(functions))
 
 
@@ -89,7 +92,7 @@ def navigation(shown: list[str], commands: list[str], functions: list[str]) -> N
         {"Start": "index.md"},
         {"Guides": ["guides/index.md", *guides]},
         {"Schedules": shown},
-        {"Playground": ["playground/index.md", "live.md", "pictures.md"]},
+        {"Playground": ["playground/index.md", "lessons/index.md", "live.md", "pictures.md"]},
         {
             "Reference": [
                 {"Commands": commands},

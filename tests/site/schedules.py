@@ -42,12 +42,13 @@ of a forward, of a backward for the input and for the weights, and of a full one
 [glossary](../glossary.md) has the words."""
 PLAYGROUND = """# Playground
 
-Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python. Zoom, hover,
-light up a microbatch, see the critical path and memory over time. Press `edit` to move ops and change what they
-take: every change is timed at once, and what would hang is refused.
+Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python: zoom,
+hover, light up a microbatch, the critical path, memory over time. Press *edit* to move, split and place ops: the page
+times them anew at once, says what they cost and which schedule they have become, and its address holds what you did.
+They are what `ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and
+`ppsim serve` opens a page with controls. [Lessons](../lessons/index.md) say what to try.
 
-The pages are what `ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and
-`ppsim serve` opens a page with controls.
+A [blank sheet](blank.html) begins with empty rows (`ppsim run 1f1b {shape} --blank -o blank.html`).
 
 | schedule | page |
 |---|---|
@@ -158,3 +159,4 @@ def write_playground(folder: Path) -> None:
     for family in schedules.families():
         words = ["run", family.name, *SHAPE.split(), "-o", str(folder / f"{family.name}.html")]
         run_quietly(words)
+    run_quietly(["run", "1f1b", *SHAPE.split(), "--blank", "-o", str(folder / "blank.html")])

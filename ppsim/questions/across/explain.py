@@ -352,7 +352,8 @@ class Explained(Answer[ExplainRequest]):
                 document = replace(document, below=below)
             if suffix != ".html":
                 return document
-            return make_editable(replace(document, story=self.story), [self.costs])
+            given = None if self.stated or self.load else self.given
+            return make_editable(replace(document, story=self.story), [self.costs], given)
 
         idles = [self.explanation.idle]
         return document_writers([timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict)

@@ -200,7 +200,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         ),
     )
     prices, trained = [run.costs for run in shown], request.model.trained
-    document = make_editable(_capped(document, request), prices)
+    document = make_editable(_capped(document, request), prices, None if taken or model else given)
     return add_memory(document, prices, costs, asked=False, model=trained)
 
 

@@ -312,7 +312,7 @@ class Optimized(Answer[OptimizeRequest]):
         from ppsim.show.files.document import abilities_of
 
         if suffix == ".html":
-            document = make_editable(document, [self.outcome.problem.costs] * len(document.timelines))
+            document = make_editable(document, [self.outcome.problem.costs] * len(document.timelines), self.given)
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
         prices = [self.outcome.problem.costs] * len(document.timelines)

@@ -200,7 +200,7 @@ class Comparison(Answer[CompareRequest]):
         insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
         document = replace(document, insides=insides)
         if suffix == ".html":
-            document = make_editable(document, self.costs)
+            document = make_editable(document, self.costs, self.given)
         return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
 
     def _table(self) -> Iterator[Block]:

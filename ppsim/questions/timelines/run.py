@@ -39,7 +39,7 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.editable import make_editable
+from ppsim.prices.editable import check_blank, make_editable
 from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
@@ -82,6 +82,7 @@ class RunRequest(Request):
     cap: str | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
+    blank: bool = flag("--blank", help="Pages begin with empty rows, and their reader places the ops.")
     lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).")
     merge_bw: bool = flag("--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.")
     gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
@@ -345,7 +346,7 @@ class Run(Answer[RunRequest]):
             [title_of(self.schedule)],
             self.inputs,
             output,
-            complete=self._complete,
+            complete=self.complete,
             verdict=self.verdict,
         )
 
@@ -385,7 +386,7 @@ class Run(Answer[RunRequest]):
         shared = {option.name: own[option.name] for option in list_options(kind) if option.name in self.request.given}
         return ask(kind, shared | options)
 
-    def _complete(self, document: Document, suffix: str) -> Document:
+    def complete(self, document: Document, suffix: str) -> Document:
         """Add what the format can show of messages and memory."""
         from ppsim.show.files.document import abilities_of
 
@@ -405,7 +406,10 @@ class Run(Answer[RunRequest]):
         if suffix == ".html" and self.load and self.replicas:
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if suffix == ".html":
-            document = make_editable(document, [self.costs])
+            if self.request.blank:
+                check_blank(self.schedule)
+            document = make_editable(document, [self.costs], None if self.load else self.given)
+            document = replace(document, blank=self.request.blank)
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
             document = replace(document, memory_models=(self.held.model,))

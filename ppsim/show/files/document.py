@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Round
     from ppsim.engine.simple.segments import OpsInside
@@ -70,8 +71,16 @@ class Document:
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
+        known: schedules of families of the same size by name, for each timeline, so that pages can
+            name edited queues; empty to leave that out.
+        blank: whether a page begins with empty rows, for its reader to place the ops.
+        lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs), ``par``
+            (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a clause on why
+            nothing is faster; None for none.
         edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
             that none beats either where backwards are split or joined; not a number where unknown.
+        edit_command: the command that times the file of an edited schedule, spelled FILE; empty for
+            costs that no options state.
     """
 
     timelines: tuple[Timeline, ...]
@@ -97,7 +106,11 @@ class Document:
     verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
+    known: tuple[Mapping[str, Schedule], ...] = ()
+    blank: bool = False
+    lesson: Mapping[str, Any] | None = None
     edit_bounds: tuple[tuple[float, float], ...] = ()
+    edit_command: str = ""
 
 
 def find_idles(document: Document) -> list[Idle | None]:
@@ -119,6 +132,7 @@ class Abilities:
     view: bool = False  # it takes a palette, a title, a window and a highlight
     memory: bool = False  # it shows what devices hold
     times: bool = True  # it states when ops run
+    edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
     paper: tuple[str, ...] = ()  # its suffixes that are drawn in style ``paper`` unless the user says otherwise
 

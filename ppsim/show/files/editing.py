@@ -6,6 +6,7 @@ The page times an edited order by the simple model (``edit_time.js``). Which op 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,9 +44,29 @@ def why_not(document: Document, number: int) -> str:
     return ""
 
 
+def why_not_blank(schedule: Schedule) -> str:
+    """Return why a schedule cannot be built from empty rows, as a clause; empty where it can."""
+    if schedule.n_rounds > 1:
+        return "it goes round"
+    if schedule.n_slices > 1:
+        return "it cuts sequences into slices"
+    if (schedule.pair >= 0).any():
+        return "it pairs forwards with backwards"
+    others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
+    return f"it has ops of kind {', '.join(others)}" if others else ""
+
+
 def is_editable(document: Document) -> bool:
     """Return whether a page can edit some timeline of its document."""
     return any(not why_not(document, number) for number in range(len(document.costs)))
+
+
+def may_begin_blank(document: Document) -> bool:
+    """Return whether a page can build some timeline of its document from empty rows."""
+    numbers = range(len(document.costs))
+    return any(
+        not why_not(document, number) and not why_not_blank(document.timelines[number].schedule) for number in numbers
+    )
 
 
 def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
@@ -67,10 +88,48 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         **{name: bound for name, bound in zip(("bound", "bound_split"), bounds, strict=True) if bound == bound},
+        **({"no_blank": reason} if (reason := why_not_blank(schedule)) else {}),
         **rounds,
         **feedback,
+        **(_known_object(schedule, document.known[number], pack) if document.known else {}),
         **({} if memory is None or memory.unit == ACTIVATIONS else {"memory": _memory_object(schedule, memory)}),
     }
+
+
+def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
+    """Return other schedules of the same size that edits can make: names, and one column of their ops.
+
+    A queue is a row of numbers: the place of each op's kind, stage and pair in ``ops``, where its
+    microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
+    """
+    makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
+    known = {name: made for name, made in known.items() if makeable.issuperset(np.unique(made.kind).tolist())}
+    ops: dict[tuple[int, int, int], int] = {}
+    column: list[int] = []
+    for made in known.values():
+        paired = (made.pair > np.arange(len(made))).astype(np.int64)
+        rows = zip(made.kind.tolist(), made.stage.tolist(), paired.tolist(), strict=True)
+        places = [ops.setdefault(row, len(ops)) for row in rows]
+        for device in range(made.n_devices):
+            column += _queue_row(places, made.microbatch.tolist(), made.queue(device))
+    return {"known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}}
+
+
+def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice) -> Iterator[int]:
+    """Yield one queue as numbers."""
+    following: dict[int, int] = {}
+    for place, microbatch in zip(places[queue], microbatches[queue], strict=True):
+        if microbatch != following.get(place, 0):
+            yield from (-1, microbatch)
+        yield place
+        following[place] = microbatch + 1
+    yield -2
+
+
+def shared_edits(document: Document) -> dict[str, Any]:
+    """Return what all timelines of a page need to be edited: rules of kinds, and the command that times a file."""
+    command = {"edit_command": document.edit_command} if document.edit_command else {}
+    return {"edit_kinds": kinds_object(document), **command}
 
 
 def kinds_object(document: Document) -> list[dict[str, Any]]:

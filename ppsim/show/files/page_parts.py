@@ -38,7 +38,7 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
     page = Template(read_part("page.html")).substitute(
         title=html.escape(title),
-        style=join_parts(("theme.css", f"{part}.css")) + style,
+        style=strip_spaces(join_parts(("theme.css", f"{part}.css")) + style),
         body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
         data=embed_json(data).decode(),
         script=script,
@@ -58,12 +58,19 @@ def join_parts(names: Iterable[str]) -> str:
 
 def compress_script(script: str) -> str:
     """Pack a module's script, without its comments a quarter as long, into one that unpacks and runs it."""
-    return _UNPACK.replace("PACKED", pack_bytes(strip_comments(script).encode()))
+    packed = gzip.compress(strip_comments(script).encode(), 9, mtime=0)
+    text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
+    return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
 
 
 def strip_comments(script: str) -> str:
     """Return a script without comments that fill lines and without indentation, which no reader of a page needs."""
     return _COMMENT.sub("", script)
+
+
+def strip_spaces(style: str) -> str:
+    """Return a style without comments and without the spaces around its braces and semicolons."""
+    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/", "", style, flags=re.S))
 
 
 def pack_bytes(content: bytes) -> str:
@@ -72,8 +79,14 @@ def pack_bytes(content: bytes) -> str:
 
 
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
-_UNPACK = """// ppsim's own script as gzip in base64
-const bytes = Uint8Array.from(atob('PACKED'), sign => sign.charCodeAt(0));
+# Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
+_UNPACK = """// ppsim's own script as gzip in base 85
+const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;.=>?@^_`{|}~';
+const text = 'PACKED';
+const view = new DataView(new ArrayBuffer(text.length / 5 * 4));
+for (let i = 0; i < text.length; i += 5)
+  view.setUint32(i / 5 * 4, [...text.slice(i, i + 5)].reduce((sum, sign) => sum * 85 + signs.indexOf(sign), 0));
+const bytes = new Uint8Array(view.buffer, 0, LENGTH);
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
 const textContent = await new Response(stream).text();
 document.body.append(Object.assign(document.createElement('script'), { type: 'module', textContent }));"""

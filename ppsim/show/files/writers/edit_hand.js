@@ -33,7 +33,7 @@ function fillEditor() {
   const save = element('select', { 'aria-label': 'Save the edited schedule' }, new Option('save as …', ''), new Option('torch CSV', 'csv'),
     new Option('JSON', 'json'), new Option('SVG', 'svg'), new Option('PNG', 'png'));
   save.onchange = () => { const form = save.value; save.value = ''; if (form) attempt(() => saveEdited(form)); };
-  $('editor').replaceChildren(element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Edit' },
+  $('editor').replaceChildren(...REPORT.lesson ? lessonPart() : [], element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Edit' },
     tool('undo', 'Undo (Ctrl + Z)', () => ppsim.undo() || say('nothing to undo')),
     tool('redo', 'Redo (Ctrl + Shift + Z)', () => ppsim.redo() || say('nothing to redo')),
     tool('← earlier', 'Move the selected op earlier (Alt + ←)', () => shift(-1)),
@@ -42,8 +42,8 @@ function fillEditor() {
     tool('join', 'Join the selected I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at))),
     tool('+ microbatch', 'Add a microbatch (+)', () => ppsim.add()),
     tool('− microbatch', 'Take the microbatch of the selected op off (Delete)', takeSelected),
-    tool('link', 'Copy a link to this state', copyLink), save),
-  element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })));
+    tool('link', 'Copy a link to this state', copyLink), save), buildTools(),
+  element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })), element('div', { id: 'choices', className: 'tools' }), element('p', { id: 'told', 'aria-live': 'polite' }));
 }
 
 /** Act on the selected op's device and place; throws where none is selected. */
@@ -82,7 +82,8 @@ function shift(by) {
 /** Select a cell, outline it and say what it is. */
 function choose(panel, device, at) {
   editor.panel = panel;
-  editor.selected = { panel, device, at };
+  const [code] = cellsOf(stateNow(panel).queues[device])[at];
+  editor.selected = { panel, device, at, code };
   const timeline = TIMELINES[panel];
   const op = opOfCell(panel, device, at);
   const row = timeline.kept.indexOf(op);
@@ -158,7 +159,7 @@ function placeUnder(event, { panel, device, at }) {
 function grab(event) {
   if (!editor.on || event.button !== 0 || event.shiftKey || event.ctrlKey || !shown) return false;
   const found = cellUnder(event);
-  if (!found) return false;
+  if (!found) return offerPlace(event);
   const { selected } = editor;
   const again = selected && selected.panel === found.panel && selected.device === found.device && selected.at === found.at;
   editor.held = event.pointerType === 'touch' && !again ? null : { ...found, x: event.clientX, to: found.at };
@@ -221,9 +222,13 @@ function sayEdited() {
   const { edited } = TIMELINES[editor.panel];
   root.toggleAttribute('data-stuck', TIMELINES.some(t => t.edited && !t.edited.valid));
   if (!$('edited') || !edited) return;
-  $('edited').textContent = editedLine(editor.panel);
-  $('edited').className = edited.valid ? '' : 'stuck';
+  $('edited').textContent = [editedLine(editor.panel), ...sayBuilt()].join(' · ');
+  $('edited').className = edited.stuck ? 'stuck' : '';
+  $('again').textContent = REPORT.edit_command && editor.at ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
 }
+
+/** The format that can say all of a schedule: torch's cells have no slices, rounds or recompute of a part. */
+const fileForm = sheet => sheet.slices > 1 || sheet.rounds > 1 || sheet.feedsBack || sheet.partly.length ? 'json' : 'csv';
 
 const nameOfFile = form => `${editor.sheets[editor.panel].schedule}-edited.${form}`;
 
@@ -243,7 +248,7 @@ function jsonOf(sheet, state) {
     microbatches: state.sources.length / sheet.slices / sheet.rounds, ...sheet.slices > 1 ? { slices: sheet.slices } : {},
     ...sheet.rounds > 1 ? { steps: sheet.rounds } : {}, ...sheet.feedsBack ? { feeds_back: true } : {}, ...sheet.partly.length ? { partly: sheet.partly } : {},
     placement: sheet.placed, unit: REPORT.unit, makespan, bubble_rate, peak_activations: peak,
-    ops: { device: list(ops.device), kind: list(ops.kind, kind => sheet.kinds[kind].name), stage: list(ops.stage), microbatch: list(ops.microbatch), start: list(timed.start), end: list(timed.end), pair: list(ops.pair) },
+    ops: { device: list(ops.device), kind: Array.from(ops.kind, kind => sheet.kinds[kind].name), stage: list(ops.stage), microbatch: list(ops.microbatch), start: list(timed.start), end: list(timed.end), pair: list(ops.pair) },
   });
 }
 

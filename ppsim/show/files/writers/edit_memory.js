@@ -3,16 +3,14 @@
 const FREES_ALL = 1; // of FREES in show/files/editing.py: nothing, all, a part, the rest
 const ROUNDING = 1e-12; // of the makespan
 
-/** Which stages and microbatches recompute, and whether there are backwards at all. */
+/** Which stages and microbatches recompute; the schedule has backwards, even where they are not placed yet. */
 function passesOf(sheet, ops) {
   const again = new Set();
   const cell = op => ops.stage[op] * ops.size + ops.microbatch[op];
-  let backwards = false;
   for (let op = 0; op < ops.size; op++) {
     if (ops.kind[op] === RECOMPUTE_KIND) again.add(cell(op));
-    backwards ||= ops.kind[op] === BACKWARD_KIND || ops.kind[op] === INPUT_KIND;
   }
-  return { backwards, recomputed: op => again.size > 0 && sheet.kinds[ops.kind[op]].computes
+  return { backwards: sheet.trains, recomputed: op => again.size > 0 && sheet.kinds[ops.kind[op]].computes
     && again.has(cell(op)) };
 }
 

@@ -8,7 +8,8 @@ const BAND_OF_STREAM = [0, 3, 4, 2];
 function answerOf(sheet, state) {
   const timed = timeQueues(sheet, state);
   const { ops, start, end, done, valid } = timed;
-  const found = { timed, valid, stuck: valid ? null : whyStuck(sheet, timed) };
+  const missing = state.partial ? missingOps(sheet, state).reduce((sum, queue) => sum + queue.length, 0) : 0;
+  const found = { timed, missing, valid: valid && !missing, stuck: valid ? null : whyStuck(sheet, timed) };
   found.makespan = end.reduce((most, time) => Math.max(most, time), 0);
   found.busy = Array(sheet.devices).fill(0);
   const [first, last] = [Array(sheet.devices).fill(Infinity), Array(sheet.devices).fill(0)];
@@ -118,7 +119,7 @@ function numbersOf(sheet, state, answer, original) {
     ...bound ? { bound: timed(bound.time) } : {}, peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
   };
   const notes = {
-    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : 'until then ops run, and then no more',
+    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : answer.stuck ? 'until then ops run, and then no more' : `so far; ${answer.missing} ops to place`,
     bound: bound && aboveBound(bound, answer.makespan),
     peak_activations: `on device ${answer.peak.indexOf(most)}${sheet.devices <= 16 ? ` (${answer.peak.join(' ')})` : ''}`,
   };
@@ -170,7 +171,11 @@ async function startEditor() {
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
   editor.begun = editor.sheets.map(sheet => sheet && answerOf(sheet, sheet.base));
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
+  if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
+  if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);
   if (!$('editor').firstChild) fillEditor();
+  if (REPORT.blank || REPORT.lesson) toggleEditor(true);
+  if (REPORT.blank) offer(0);
   if (editor.on) showEdited();
 }
 
@@ -194,14 +199,18 @@ function showEdited() {
   });
   REPORT.timelines = TIMELINES;
   const [baseline] = TIMELINES;
-  const { selected } = editor; // what undo brought back may not have it
-  if (selected && !cellsOf(stateNow(selected.panel).queues[selected.device])[selected.at]) editor.selected = null;
   view.op = null;
-  if (editor.selected && editor.on) choose(selected.panel, selected.device, selected.at);
+  const { selected } = editor;
+  const cells = selected && cellsOf(stateNow(selected.panel).queues[selected.device]);
+  const same = cells?.findIndex(cell => cell.includes(selected.code)); // wherever it stands now
+  const at = same >= 0 ? same : selected?.at;
+  if (!cells?.[at]) editor.selected = null;
+  else if (editor.on) choose(selected.panel, selected.device, at);
   for (const timeline of TIMELINES) timeline.versus_baseline = timeline.makespan / (TIMELINES[timeline.baseline] ?? baseline).makespan - 1;
   const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
   SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on ? editor.begun[panel]?.makespan ?? 0 : 0))) || 1;
   if (whole) view.range = [0, length() * 1.005];
+  root.toggleAttribute('data-edited', editor.at > 0);
   showNumbers();
   drawSoon();
 }
@@ -210,14 +219,14 @@ function showEdited() {
 window.ppsim = {
   state() {
     const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
-    const { timed, valid, stuck, makespan, bubble_rate, peak, busy, idle } = answerOf(sheet, state);
+    const { timed, valid, stuck, missing, makespan, bubble_rate, peak, busy, idle } = answerOf(sheet, state);
     const memory = sheet.memory ? heldCurve(sheet, timed, sheet.memory, makespan, 'memory', 'B').peak : null;
     const cells = state.queues.map(queue => cellsOf(queue));
     let op = 0;
     const starts = cells.map(queue => queue.map(cell => { const time = timed.start[op]; op += cell.length; return time; }));
     return {
       queues: cells.map(queue => queue.map(cell => cellText(sheet, cell))), start: starts, makespan, bubble_rate, peak, memory, busy, idle, valid,
-      sources: [...state.sources],
+      sources: [...state.sources], missing, note: state.note ?? '',
       cycle: stuck && stuck.cycle.map(([each, need]) => [opLabel(sheet, timed.ops, each), opLabel(sheet, timed.ops, need)]),
       by_cause: valid ? Object.fromEntries(sumsByCause(idleOfQueues(sheet, timed, makespan)).map((sum, cause) => [LOOKS.causes[cause].name, sum]).filter(([, sum]) => sum > 0)) : null,
       why: stuck ? stuckWords(sheet, timed, stuck) : '',

@@ -42,11 +42,29 @@ function aboveBound(bound, makespan) {
 /** The devices that hold more than the cap, in the unit of the page's first curve. */
 const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > REPORT.cap.value * (1 + EPSILON)) : [];
 
+/** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
+function legendOfEdits() {
+  if (!TIMELINES.some(({ edited }) => edited)) return REPORT.legend;
+  const kinds = new Set(TIMELINES.flatMap(({ ops }) => [...ops.kind]));
+  const causes = new Set(TIMELINES.flatMap(({ waits }) => waits ? [...waits.cause] : []));
+  const known = REPORT.legend.filter(entry => entry.kinds ? entry.kinds.some(kind => kinds.has(kind)) : entry.cause < 0 || causes.has(entry.cause));
+  const inSome = kind => REPORT.legend.some(entry => entry.kinds?.includes(kind));
+  const more = [...kinds].filter(kind => !inSome(kind)).sort().map(kind => {
+    const { name, fill, hatch } = LOOKS.kinds[kind];
+    return { name: name[0].toUpperCase() + name.slice(1), colours: [fill[0]], hatch: hatch?.[0], cause: -1 };
+  });
+  const bubble = [...causes].filter(cause => !known.some(entry => entry.cause === cause)).sort((a, b) => a - b)
+    .map(cause => ({ name: `Idle: ${LOOKS.causes[cause].name}`, colours: [], cause }));
+  const first = known.findLastIndex(entry => entry.kinds) + 1;
+  return [...known.slice(0, first), ...more, ...known.slice(first), ...bubble];
+}
+
 /** What an edited timeline amounts to, against the schedule that it began as. */
 function editedLine(panel) {
   const timeline = TIMELINES[panel];
   const { edited } = timeline;
   const before = editor.begun[panel];
+  if (edited.missing && !edited.stuck) return `${edited.missing} ops are to be placed. So far ${timed(edited.makespan)}, peak ${timeline.held.join(' ')}.`;
   if (!edited.valid) {
     const ran = edited.timed.done.reduce((sum, done) => sum + done, 0);
     return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
@@ -65,7 +83,7 @@ function editMarks(panel, geometry, theme, index) {
   const red = LOOKS.highlight[+theme.dark];
   const found = [];
   if (editor.ghost?.panel === index) found.push(ghostMarks(panel, geometry, theme));
-  if (edited.valid) return found.join('');
+  if (!edited.stuck) return found.join('');
   const veiled = [...timeline.kept.keys()].filter(row => !edited.timed.done[timeline.kept[row]]);
   const veil = veiled.map(row => box(panel, geometry, row)).join('');
   found.push(`<path d="${veil}" fill="${theme.page}" fill-opacity="0.55"/>`);

@@ -30,6 +30,8 @@ async function sheetOf(timeline) {
     sheet.each = new Map(queues.flatMap((queue, device) => queue.map((code, i) =>
       [(code - code % 2) * sheet.devices + device, each[offsets[device] + i]])));
   }
+  sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
+  if (edit.known) sheet.known = knownOf(sheet, edit.known.names, edit.known.ops, await column(edit.known.rows));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
   return sheet;
 }
@@ -155,8 +157,8 @@ function stepBack(by = 1) {
 /** A short number of what all panels begin with, so that a link is not read for another schedule. */
 function baseNumber() {
   let sum = 0x811c9dc5;
-  for (const [panel, sheet] of editor.sheets.entries())
-    for (const sign of sheet ? csvOf(sheet, editor.past[0].states[panel]) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);
+  for (const sheet of editor.sheets)
+    for (const sign of sheet ? csvOf(sheet, sheet.base) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);
   return (sum >>> 0).toString(36);
 }
 

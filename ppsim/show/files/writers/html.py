@@ -43,7 +43,7 @@ from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
 from ppsim.show.files.document import Abilities, Document, Story, find_idles
-from ppsim.show.files.editing import edit_object, is_editable, kinds_object
+from ppsim.show.files.editing import edit_object, is_editable, may_begin_blank, shared_edits
 from ppsim.show.files.page_parts import (
     Pack,
     compress_columns,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.segments import OpsInside
 
 SUFFIXES = (".html",)
-ABILITIES = Abilities(memory=True, view=True)
+ABILITIES = Abilities(memory=True, view=True, edits=True)
 SCRIPTS = (
     "numbers.js",
     "report_ops.js",
@@ -87,9 +87,13 @@ EDIT_SCRIPTS = (
     "edit_idle.js",
     "edit_state.js",
     "edit_page.js",
+    "edit_known.js",
     "edit_said.js",
     "edit_hand.js",
+    "edit_panel.js",
 )
+BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
+LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
@@ -107,6 +111,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
     scripts += STORY_SCRIPTS * bool(document.story)
     scripts += EDIT_SCRIPTS * is_editable(document)
+    scripts += LESSON_SCRIPTS * bool(document.lesson)
+    scripts += BUILD_SCRIPTS * may_begin_blank(document)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
@@ -132,7 +138,7 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
-    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS))
+    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS))
 
 
 def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
@@ -171,7 +177,9 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
-        **({"edit_kinds": kinds_object(document)} if is_editable(document) else {}),
+        **(shared_edits(document) if is_editable(document) else {}),
+        **({"blank": True} if document.blank else {}),
+        **({"lesson": dict(document.lesson)} if document.lesson else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
@@ -314,6 +322,7 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
             "low": entry.low,
             "bubble": entry.name == "Bubble",
             "cause": NAMES.index(entry.cause) if entry.cause else -1,
+            **({"kinds": entry.kinds} if is_editable(document) and len(entry.kinds) == 1 else {}),
         }
         for entry in entries
     ]

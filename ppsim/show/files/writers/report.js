@@ -93,7 +93,7 @@ function boxOf({ colours, hatch, bubble, cause }) {
 }
 
 function showLegend() {
-  const entries = REPORT.legend.filter(({ cause, bubble }) => !(view.causes ? bubble && known() : cause >= 0));
+  const entries = (editable() ? legendOfEdits() : REPORT.legend).filter(({ cause, bubble }) => !(view.causes ? bubble && known() : cause >= 0));
   $('legend').replaceChildren(...entries.map(entry => {
     const swatch = element('span', { className: 'swatch' });
     swatch.style.background = boxOf(entry);
@@ -211,8 +211,18 @@ function pick(highlight, critical = false) {
   drawSoon();
 }
 
+let settled = -Infinity; // when the address changed last
+let settling = 0; // what will change it
+
 /** Let the address hold what is picked out, and what was edited. */
 function setAddress() {
+  clearTimeout(settling);
+  const wait = 200 - (performance.now() - settled); // browsers bound how often it may change
+  if (wait > 0) {
+    settling = setTimeout(setAddress, wait);
+    return;
+  }
+  settled = performance.now();
   const key = view.highlight && Object.keys(BY).find(name => BY[name] === view.highlight.by);
   const parts = [key ? `${key}=${view.highlight.value}` : '', editable() ? editsPart() : ''].filter(Boolean);
   try {

@@ -53,7 +53,8 @@ function capLine(view, panel, geometry, theme) {
   const colour = LOOKS.highlight[+theme.dark];
   const over = panel.timeline.edited ? overCap(panel.timeline) : cap.over[TIMELINES.indexOf(panel.timeline)];
   const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
-  return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
+  const red = over.length && panel.curve && !panel.curve.parts ? overLines(view, panel, geometry, theme.dark, at, colour) : '';
+  return `${red}<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
     + ` stroke-dasharray="6 4"/>`
     + text(geometry.plotWidth - 4, at < 14 ? at + 12 : at - 4, 11, colour, escapeText(label), AT_ITS_END + halo(theme));
 }

@@ -154,7 +154,7 @@ function narrowestOf({ ops }, spans) {
 }
 
 /** The most that any device of any timeline holds, so that curves compare. */
-const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), EPSILON);
+const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t.curves[curve]?.peak ?? []).reduce((a, b) => Math.max(a, b), 0) || 1;
 /** The least likewise: below zero for curves that have a sign, else zero. */
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
@@ -222,6 +222,12 @@ function curveLines(view, panel, geometry, dark) {
   });
   // Of areas each hides the lower part of those before.
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
+}
+
+/** What devices hold above the cap, in the colour of warnings. */
+function overLines(view, panel, geometry, dark, at, colour) {
+  const lines = curveLines(view, panel, geometry, dark).replace(/stroke="#[^"]*"/g, `stroke="${colour}"`);
+  return `<svg class="over" width="${geometry.plotWidth}" height="${px(at)}" overflow="hidden">${lines.replace('class="lines"', '')}</svg>`;
 }
 
 /**

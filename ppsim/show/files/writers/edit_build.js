@@ -1,0 +1,271 @@
+// A schedule that is built from a blank sheet: which ops are still to be placed, which of them may run now, filling the
+// rest by a policy, and one microbatch stamped across all.
+
+const MOST_FILLED = 4000; // ops that are filled at once
+const SAME_TIME = 1e-9; // of the work of the busiest device, below which two times are one
+const MOST_PERIODS = 64; // microbatches that may lie between two ops of a building block
+
+/** How the rest is filled: which kinds go first, whether devices hold no more than at first, and which stages go first. */
+const POLICIES = [
+  { name: 'backwards first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]] },
+  { name: 'backwards first, in the memory of the schedule it began as', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true },
+  { name: 'the same, later chunks first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true, deep: true },
+  { name: 'forwards first', kinds: [[FORWARD_KIND], [BACKWARD_KIND, INPUT_KIND], [WEIGHTS_KIND]] },
+];
+
+function needBlank(sheet) {
+  const { no_blank: reason } = sheet;
+  if (reason) throw Error(`this schedule cannot begin blank: ${reason}`);
+}
+
+/** All ops that a device runs once the schedule is whole, by device. */
+function wantedOps(sheet, state) {
+  const bySource = new Map(); // of a microbatch at first, its ops as [device, kind, stage]
+  sheet.base.queues.forEach((queue, device) => queue.forEach(code => {
+    const { kind, stage, microbatch } = unpackOp(sheet, code);
+    if (!bySource.has(microbatch)) bySource.set(microbatch, []);
+    bySource.get(microbatch).push([device, kind, stage]);
+  }));
+  const wanted = Array.from({ length: sheet.devices }, () => []);
+  state.sources.forEach((source, microbatch) => {
+    for (const [device, kind, stage] of bySource.get(source)) wanted[device].push(packOp(sheet, kind, stage, microbatch));
+  });
+  return wanted;
+}
+
+/** The ops that are still to be placed, by device; of a backward that was split or joined its other form counts too. */
+function missingOps(sheet, state) {
+  return wantedOps(sheet, state).map((wanted, device) => {
+    const placed = new Set(state.queues[device]);
+    const has = (code, kind) => { const { stage, microbatch } = unpackOp(sheet, code); return placed.has(packOp(sheet, kind, stage, microbatch)); };
+    return wanted.filter(code => !placed.has(code) && !({
+      [BACKWARD_KIND]: () => has(code, INPUT_KIND), [INPUT_KIND]: () => has(code, BACKWARD_KIND), [WEIGHTS_KIND]: () => has(code, BACKWARD_KIND),
+    }[unpackOp(sheet, code).kind]?.()));
+  });
+}
+
+/** Ops that are placed and those that are missing as one set of columns, with what each waits for. */
+function wholeSet(sheet, state, missing) {
+  const queues = state.queues.map((queue, device) => [...queue, ...missing[device]]);
+  const ops = columnsOfQueues(sheet, queues);
+  return { ops, inputs: inputsOfQueues(sheet, ops, state.sources.length), duration: durationsOfQueues(sheet, ops, state.sources) };
+}
+
+/**
+ * The ops that may run at the end of devices' queues: all that is missing and has its inputs, with the time at which
+ * each would start.
+ */
+function readyOps(sheet, state, missing = missingOps(sheet, state)) {
+  const timed = timeQueues(sheet, state);
+  const { ops, inputs, duration } = wholeSet(sheet, state, missing);
+  const [end, done] = [new Float64Array(ops.size), new Uint8Array(ops.size)];
+  const free = new Float64Array(sheet.devices);
+  for (let device = 0, at = 0; device < sheet.devices; device++)
+    for (let i = 0; i < state.queues[device].length; i++, at++) {
+      const op = ops.offsets[device] + i;
+      [end[op], done[op]] = [timed.end[at], timed.done[at]];
+      free[device] = Math.max(free[device], timed.end[at]);
+    }
+  const ready = [];
+  for (let device = 0; device < sheet.devices; device++)
+    for (let op = ops.offsets[device] + state.queues[device].length; op < ops.offsets[device + 1]; op++) {
+      const start = arrivalOf(op, inputs, end, done, free[device]);
+      if (start !== null) ready.push({ device, op, start, end: start + duration[op] });
+    }
+  return { ready, ops, inputs, duration, end, done, free };
+}
+
+/** When an op could start on a device that is free from some time on; null where an input is not placed. */
+function arrivalOf(op, inputs, end, done, free) {
+  let start = free;
+  for (let i = inputs.at[op]; i < inputs.at[op + 1]; i++) {
+    const source = inputs.source[i];
+    if (source < 0 || !done[source]) return null;
+    start = Math.max(start, end[source] + inputs.lag[i]);
+  }
+  return start;
+}
+
+/** What may run next on a device, what starts first coming first: its label, its place among what is wanted, its times. */
+function choicesOf(sheet, state, device) {
+  placeIn(device, sheet.devices, 'device');
+  const { ready, ops, free } = readyOps(sheet, state);
+  const wanted = wantedOps(sheet, state)[device];
+  return ready.filter(each => each.device === device).map(({ op, start, end }) => ({
+    label: opLabel(sheet, ops, op), start, end, waits: start - free[device],
+    place: wanted.indexOf(packOp(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op])),
+  })).sort((a, b) => a.start - b.start || a.place - b.place);
+}
+
+/** Fill the rest by a policy: each device runs what can start first, and of several the one that the policy prefers. */
+function filled(sheet, state, policy) {
+  const missing = missingOps(sheet, state);
+  const count = missing.reduce((sum, queue) => sum + queue.length, 0);
+  if (count > MOST_FILLED) throw Error(`${count} ops are missing; at most ${MOST_FILLED} are filled at once`);
+  const { ops, inputs, duration, end, done, free } = readyOps(sheet, state, missing);
+  if (!state.queues.every((queue, device) => queue.every((_, i) => done[ops.offsets[device] + i])))
+    throw Error('what is placed cannot run; undo that first');
+  const change = activationChanges(sheet, ops);
+  const most = policy.capped ? peakActivations(sheet, timeQueues(sheet, sheet.base), 1) : null;
+  const held = state.queues.map((queue, device) => queue.reduce((sum, _, i) => sum + change[ops.offsets[device] + i], 0));
+  const rank = kind => policy.kinds.findIndex(kinds => kinds.includes(kind));
+  const order = op => [rank(ops.kind[op]), ops.microbatch[op], policy.deep ? -ops.stage[op] : 0];
+  const deepOrder = op => { const [kind, microbatch, stage] = order(op); return policy.deep ? [kind, stage, microbatch] : [kind, microbatch]; };
+  const compare = (a, b) => { const [x, y] = [deepOrder(a), deepOrder(b)]; const at = x.findIndex((value, i) => value !== y[i]); return at < 0 ? 0 : x[at] - y[at]; };
+  const left = missing.map((queue, device) => queue.map((_, i) => ops.offsets[device] + state.queues[device].length + i));
+  const queues = state.queues.map(queue => [...queue]);
+  const near = SAME_TIME * Math.max(1e-300, ...queues.map((_, device) => left[device].reduce((sum, op) => sum + duration[op], free[device])));
+  let note = '';
+  for (let placed = 0; placed < count; placed++) {
+    let best = null;
+    for (let device = 0; device < sheet.devices; device++) {
+      for (const op of left[device]) {
+        if (most && change[op] > 0 && held[device] >= most[device]) continue;
+        const start = arrivalOf(op, inputs, end, done, free[device]);
+        if (start === null) continue;
+        if (!best || start < best.start - near) best = { device, start, among: [op] };
+        else if (device === best.device && start <= best.start + near) best.among.push(op);
+      }
+    }
+    if (!best) {
+      note = most ? 'nothing more can run in this memory' : 'nothing more can run';
+      break;
+    }
+    best.among.sort(compare);
+    const [first, second] = best.among;
+    if (second !== undefined && !compare(first, second)) {
+      const names = best.among.filter(op => !compare(first, op)).map(op => opLabel(sheet, ops, op));
+      note = `a tie on device ${best.device}: ${names.join(' or ')}; place one and fill again`;
+      break;
+    }
+    [end[first], done[first], free[best.device]] = [best.start + duration[first], 1, best.start + duration[first]];
+    held[best.device] += change[first];
+    left[best.device].splice(left[best.device].indexOf(first), 1);
+    queues[best.device].push(packOp(sheet, ops.kind[first], ops.stage[first], ops.microbatch[first]));
+  }
+  return { ...state, queues, note };
+}
+
+/** The times of one microbatch's ops, each as [device, code, start, duration]; throws where some are not placed. */
+function blockOf(sheet, state, microbatch) {
+  placeIn(microbatch, state.sources.length, 'microbatch');
+  const own = code => unpackOp(sheet, code).microbatch === microbatch;
+  if (missingOps(sheet, state).some(queue => queue.some(own))) throw Error(`microbatch ${microbatch} is not placed whole`);
+  const alone = { ...state, queues: state.queues.map(queue => queue.filter(own)) };
+  const [timed, whole] = [timeQueues(sheet, alone), timeQueues(sheet, state)];
+  const starts = new Map();
+  state.queues.forEach((queue, device) => queue.forEach((code, i) => starts.set(code, whole.start[whole.ops.offsets[device] + i])));
+  if (!whole.valid) throw Error('what is placed cannot run; undo that first');
+  return alone.queues.flatMap((queue, device) => queue.map((code, i) => [device, code, starts.get(code), timed.duration[timed.ops.offsets[device] + i]]));
+}
+
+/** The least time from one microbatch to the next at which no device runs two ops of a block at once. */
+function intervalOf(sheet, block) {
+  const busy = Array(sheet.devices).fill(0);
+  for (const [device, , , duration] of block) busy[device] += duration;
+  const least = Math.max(...busy);
+  const near = SAME_TIME * least;
+  const tried = new Set([least]);
+  for (const [device, , start, duration] of block)
+    for (const [other, , begin] of block)
+      if (other === device && start + duration > begin)
+        for (let count = 1; count <= MOST_PERIODS && (start + duration - begin) / count >= least - near; count++) tried.add((start + duration - begin) / count);
+  const clashes = interval => block.some(([device, code, start, duration]) => block.some(([other, second, begin, length]) => {
+    if (other !== device || code === second || !(duration > near && length > near)) return false;
+    const shift = begin - start - Math.floor((begin - start) / interval + SAME_TIME) * interval; // of the second behind the first
+    return shift < duration - near || interval - shift < length - near;
+  }));
+  return [...tried].sort((a, b) => a - b).find(interval => interval >= least - near && !clashes(interval)) ?? null;
+}
+
+/** All microbatches at the times of one of them, an interval apart; queues are in the order of these times. */
+function stamped(sheet, state, microbatch) {
+  const block = blockOf(sheet, state, microbatch);
+  const first = wantedOps(sheet, state).map(queue => queue.filter(code => unpackOp(sheet, code).microbatch === microbatch).length);
+  if (!wantedOps(sheet, state).every((queue, device) => queue.length === first[device] * state.sources.length))
+    throw Error('microbatches of this schedule run on different devices, so one cannot be stamped across all');
+  const interval = intervalOf(sheet, block);
+  if (interval === null) throw Error('ops of this microbatch fit no interval');
+  const queues = Array.from({ length: sheet.devices }, () => []);
+  for (const [device, code, start] of block) {
+    const { kind, stage } = unpackOp(sheet, code);
+    state.sources.forEach((_, each) => queues[device].push([start + each * interval, packOp(sheet, kind, stage, each)]));
+  }
+  const note = `stamped every ${number(interval)} ${REPORT.unit}`;
+  return { ...state, note, queues: queues.map(queue => queue.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, code]) => code)) };
+}
+
+/** The block of a microbatch as a file of schema ppsim.block/1, which `ppsim run FILE` reads; throws where it is none. */
+function blockText(sheet, state, microbatch) {
+  const block = blockOf(sheet, state, microbatch);
+  const [chunks, devices] = [sheet.stages / sheet.devices, sheet.devices];
+  const split = block.some(([, code]) => unpackOp(sheet, code).kind === INPUT_KIND);
+  const slot = Math.min(...block.filter(([, code]) => unpackOp(sheet, code).kind === FORWARD_KIND).map(([, , , duration]) => duration));
+  const at = new Map(block.map(([, code, start]) => [code, start / slot]));
+  const starts = []; // of passes: of each chunk forwards, then of each backwards
+  for (const back of [false, true])
+    for (let chunk = 0; chunk < chunks; chunk++) {
+      const stages = Array.from({ length: devices }, (_, i) => back ? sheet.stages - 1 - chunk * devices - i : chunk * devices + i);
+      starts.push(stages.map(stage => at.get(packOp(sheet, !back ? FORWARD_KIND : split ? INPUT_KIND : BACKWARD_KIND, stage, microbatch))));
+    }
+  const whole = value => {
+    if (!(Math.abs(value - Math.round(value)) < 1e-6)) throw Error('a block has whole slots of the time of a forward, and these ops have not');
+    return Math.round(value);
+  };
+  const steps = starts.map(pass => {
+    const found = pass.slice(1).map((start, i) => whole(start - pass[i]));
+    if (found.some(step => step !== found[0])) throw Error('a block takes as long from each device to the next, and these ops do not');
+    return found[0] ?? 1;
+  });
+  const gaps = starts.slice(1).map((pass, i) => whole(pass[0] - starts[i].at(-1)));
+  const interval = intervalOf(sheet, block);
+  if (interval === null) throw Error('ops of this microbatch fit no interval');
+  const lines = ['schema = "ppsim.block/1"', `placement = "${sheet.placed}"`, `interval = ${whole(interval / slot)}`, `steps = [${steps.join(', ')}]`, `gaps = [${gaps.join(', ')}]`];
+  return `${[...lines, ...split ? [] : ['split = false']].join('\n')}\n`;
+}
+
+Object.assign(EDITS, {
+  /** Take all ops off, to begin blank. */
+  b(sheet, state) {
+    needBlank(sheet);
+    return { ...state, partial: true, note: '', queues: state.queues.map(() => []) };
+  },
+  /** Place one of a device's wanted ops in its queue. */
+  p(sheet, state, device, at, which) {
+    needBlank(sheet);
+    const code = wantedOps(sheet, state)[placeIn(device, sheet.devices, 'device')][which];
+    if (code === undefined || !missingOps(sheet, state)[device].includes(code)) throw Error(`device ${device} has no such op to place`);
+    const cells = cellsOf(state.queues[device]);
+    placeIn(at, cells.length + 1, 'place in the queue');
+    cells.splice(at, 0, [code]);
+    return { ...withCells(state, device, cells), note: '' };
+  },
+  /** Take one op off its queue. */
+  x(sheet, state, device, at) {
+    needBlank(sheet);
+    const cells = cellAt(sheet, state, device, at);
+    cells.splice(at, 1);
+    return { ...withCells(state, device, cells), partial: true, note: '' };
+  },
+  /** Fill the rest by a policy. */
+  f(sheet, state, policy) {
+    needBlank(sheet);
+    return filled(sheet, state, POLICIES[placeIn(policy, POLICIES.length, 'policy')]);
+  },
+  /** Stamp one microbatch across all. */
+  k(sheet, state, microbatch) {
+    needBlank(sheet);
+    return stamped(sheet, state, microbatch);
+  },
+});
+
+Object.assign(window.ppsim, {
+  blank: () => changed(() => edit(editor.panel, 'b')),
+  place: (device, which, at = cellsOf(stateNow().queues[device] ?? []).length) => changed(() => edit(editor.panel, 'p', device, at, which)),
+  remove: (device, at) => changed(() => edit(editor.panel, 'x', device, at)),
+  fill: (policy = 0) => changed(() => edit(editor.panel, 'f', policy)),
+  stamp: (microbatch = 0) => changed(() => edit(editor.panel, 'k', microbatch)),
+  choices: device => choicesOf(editor.sheets[editor.panel], stateNow(), device),
+  block: (microbatch = 0) => blockText(editor.sheets[editor.panel], stateNow(), microbatch),
+  policies: POLICIES.map(({ name }) => name),
+});

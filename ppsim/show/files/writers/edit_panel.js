@@ -1,0 +1,133 @@
+// The panel of a schedule that is built by hand: a blank sheet, what may run next on a device, filling, stamping, the
+// name of what came out, and playing it with a line for each step.
+
+const MOST_CHOICES = 12; // ops that are offered at once
+const STEP_MS = 900; // of playing
+
+/** A list to choose from, which acts and goes back to its first line. */
+function menu(label, names, act) {
+  const list = element('select', { 'aria-label': label }, new Option(`${label} …`, ''), ...names.map((name, i) => new Option(name, i)));
+  list.onchange = () => { const chosen = list.value; list.value = ''; if (chosen !== '') attempt(() => act(Number(chosen))); };
+  return list;
+}
+
+/** The tools to build with. */
+function buildTools() {
+  const sheet = editor.sheets[editor.panel];
+  const names = (sheet.known ?? []).map(({ name }) => name);
+  const placing = sheet.no_blank ? [] : [
+    tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); }),
+    menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
+    tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
+    tool('block', 'Save the building block of that microbatch, which ppsim run reads', () =>
+      handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
+    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => { ppsim.remove(device, at); editor.selected = null; view.op = null; offer(device); }))];
+  return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' }, ...placing,
+    ...names.length ? [menu('become', names, number => ppsim.become(number))] : [],
+    tool('play', 'Play the schedule, with a line for each step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
+}
+
+/** The microbatch of the selected op, or the first. */
+function selectedMicrobatch() {
+  if (!editor.selected || editor.selected.panel !== editor.panel) return 0;
+  const { device, at } = editor.selected;
+  const cell = cellsOf(stateNow().queues[device] ?? [])[at];
+  return cell ? unpackOp(editor.sheets[editor.panel], cell[0]).microbatch : 0;
+}
+
+/** Which schedule the queues are, and what filling said; what may run next and the lesson are said anew. */
+function sayBuilt() {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  if (editor.offered !== undefined) offer(editor.offered);
+  if (REPORT.lesson) sayLesson();
+  return [recognisedWords(recognised(sheet, state)), state.note ?? ''].filter(Boolean);
+}
+
+/** Offer what may run next on the device whose row is pressed where it is free; never a hold. */
+function offerPlace(event) {
+  const at = place(event);
+  if (at && !at.curve && editor.sheets[at.index] && !editor.sheets[at.index].no_blank) {
+    editor.panel = at.index;
+    if (missingOps(editor.sheets[at.index], stateNow(at.index)).some(queue => queue.length)) offer(at.device);
+  }
+  return false;
+}
+
+/** Offer the ops between which filling stopped. */
+function offerTie() {
+  const found = /^a tie on device (\d+)/.exec(stateNow().note ?? '');
+  if (found) offer(Number(found[1]));
+}
+
+/** List the ops that may run next on a device, each with its start and a ghost of where it would be. */
+function offer(device) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  const count = state.partial ? missingOps(sheet, state).reduce((sum, queue) => sum + queue.length, 0) : 0;
+  editor.offered = count ? device : undefined;
+  if (!count) return $('choices').replaceChildren();
+  const devices = element('select', { 'aria-label': 'Device to place on' }, ...Array.from({ length: sheet.devices }, (_, i) => new Option(`device ${i}`, i)));
+  devices.value = device;
+  devices.onchange = () => offer(Number(devices.value));
+  const found = choicesOf(sheet, state, device);
+  const buttons = found.slice(0, MOST_CHOICES).map(choice => choiceButton(sheet, state, device, choice));
+  const more = found.length > MOST_CHOICES ? ` and ${found.length - MOST_CHOICES} more` : '';
+  return $('choices').replaceChildren(devices, ...buttons, element('span', { textContent: found.length ? more : 'nothing may run here yet' }));
+}
+
+/** One op that may be placed: pressed it is; while it is pointed at, its ghost and its cost are shown. */
+function choiceButton(sheet, state, device, choice) {
+  const wait = choice.waits > EPSILON * SPAN ? `, idle ${timed(choice.waits)}` : '';
+  const button = element('button', { type: 'button', textContent: `${choice.label} at ${number(choice.start)}${wait}` });
+  button.onclick = () => attempt(() => { hide(); ppsim.place(device, choice.place); $('choices').querySelector('button')?.focus(); });
+  const at = cellsOf(state.queues[device]).length;
+  const hide = () => { editor.ghost = null; drawSoon(); };
+  button.onpointerenter = button.onfocus = () => {
+    const answer = answerOf(sheet, EDITS.p(sheet, state, device, at, choice.place));
+    const op = answer.timed.ops.offsets[device + 1] - 1;
+    editor.ghost = { panel: editor.panel, device, at, to: at, answer, op, sheet, before: TIMELINES[editor.panel].edited };
+    $('told').textContent = `${choice.label}: ${interval(choice.start, choice.end)}; peak activations ${answer.peak.join(' ')}`;
+    drawSoon();
+  };
+  button.onpointerleave = button.onblur = hide;
+  return button;
+}
+
+/** The steps of a schedule: at each time, which ops start and what they waited for. */
+function stepsOf(panel) {
+  const { edited, kept } = TIMELINES[panel];
+  const { timed: { ops, start, done, inputs } } = edited;
+  const sheet = editor.sheets[panel];
+  const order = [...kept].filter(op => done[op] && ops.lead[op] === op).sort((a, b) => start[a] - start[b] || ops.device[a] - ops.device[b]);
+  return order.map(op => {
+    const source = inputs.neighbour[op];
+    const sent = source >= 0 && ops.device[source] !== ops.device[op] ? `, on what device ${ops.device[source]} sent: ${opLabel(sheet, ops, source)}` : '';
+    return { op, text: `${timed(start[op])}: device ${ops.device[op]} runs ${opLabel(sheet, ops, op)}${sent}` };
+  });
+}
+
+/** Show the next step and say it. */
+function playStep() {
+  const { panel } = editor;
+  const steps = stepsOf(panel);
+  if (!steps.length) throw Error('nothing is placed yet');
+  editor.step = ((editor.step ?? -1) + 1) % steps.length;
+  const { op, text } = steps[editor.step];
+  view.op = { panel, op: TIMELINES[panel].kept.indexOf(op) };
+  $('told').textContent = `${editor.step + 1} of ${steps.length} · ${text}`;
+  drawSoon();
+  if (editor.step === steps.length - 1) stopPlay();
+}
+
+function togglePlay() {
+  if (editor.playing) return stopPlay();
+  playStep();
+  editor.playing = setInterval(() => attempt(playStep), STEP_MS);
+  return undefined;
+}
+
+function stopPlay() {
+  clearInterval(editor.playing);
+  editor.playing = 0;
+}
+
+EDIT_KEYS.p = togglePlay;

@@ -1,0 +1,187 @@
+"""A schedule that is built on a page from a blank sheet: choices, filling, stamping, and what the page calls it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ppsim
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import families, generate, list_alike, recognise
+from ppsim.show.files.document import Document, save
+from tests.browser import Browser, started
+from tests.commands import invoke, refused
+from tests.show.files.test_edits import amounts, read_back, small, uneven_costs, verify
+
+ALL = [family.name for family in families()]
+# Fill by a policy; at a tie place what comes first, and fill again.
+FILL = """
+(policy => {
+  ppsim.blank();
+  for (let i = 0; i < 500; i++) {
+    ppsim.fill(policy);
+    const { missing, note, queues } = ppsim.state();
+    if (!missing || note.startsWith('nothing')) break;
+    const device = Number(note.split(' ')[4].replace(':', ''));
+    const [choice] = ppsim.choices(device);
+    ppsim.place(device, choice.place);
+    const { start } = ppsim.state();
+    const late = Math.abs(start[device].at(-1) - choice.start);
+    if (late > 1e-9 * choice.end) throw Error(`${choice.label} does not start then`);
+  }
+  return JSON.stringify({ csv: ppsim.csv(), did: policy, state: ppsim.state() });
+})(POLICY)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+def open_page(browser: Browser, folder: Path, schedule: Schedule, costs: Costs) -> None:
+    """Open the page of a schedule with these costs, which knows the others of its size."""
+    model = amounts(schedule, 3)
+    timeline = simulate(schedule, costs)
+    document = Document((timeline,), (schedule.name,), costs=(costs,), memory_models=(model,))
+    target = folder / "x.html"
+    save(replace(document, known=(list_alike(schedule),)), str(target))
+    browser.open(target.as_uri())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ALL)
+def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
+    schedule = small(name)
+    costs = uneven_costs(schedule, 4)
+    open_page(browser, tmp_path, schedule, costs)
+    reason = browser.run("(() => { try { ppsim.blank(); return ''; } catch (e) { return e.message; } })()")
+    if reason:
+        assert reason.startswith("this schedule cannot begin blank: it ")
+        return
+    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * schedule.n_devices
+    assert browser.run("ppsim.state().missing") == len(schedule)
+    assert not browser.run("ppsim.state().valid")
+    whole = 0
+    for policy in range(browser.run("ppsim.policies.length")):
+        found = json.loads(browser.run(FILL.replace("POLICY", str(policy))))
+        if not found["state"]["missing"]:
+            whole += 1
+            assert verify(found, schedule, costs, amounts(schedule, 3))
+    assert whole >= 2
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("name", "policy"), [("1f1b", 1), ("gpipe", 3)])
+def test_policies_make_the_schedules_that_follow_them(name, policy, tmp_path, browser):
+    schedule = generate(name, devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    given = browser.run("ppsim.csv()")
+    assert browser.run(f"ppsim.blank(); ppsim.fill({policy}); ppsim.csv()") == given
+    assert browser.run("ppsim.name().name") == name
+
+
+@pytest.mark.browser
+def test_one_microbatch_is_stamped_across_all_and_written_as_a_block(tmp_path, browser):
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    given = browser.run("ppsim.csv()")
+    browser.run(
+        """
+        ppsim.blank();
+        for (const device of [0, 1, 2, 3, 3, 2, 1, 0])
+          ppsim.place(device, ppsim.choices(device).find(({ label }) => label.endsWith('0')).place);
+        ppsim.stamp(0); 1
+        """
+    )
+    assert browser.run("ppsim.csv()") == given
+    (tmp_path / "stamped-by-hand.toml").write_text(browser.run("ppsim.block(0)"))
+    made = ppsim.run(str(tmp_path / "stamped-by-hand.toml"), devices=4, microbatches=8)
+    assert made.timeline.makespan == browser.run("ppsim.state().makespan")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
+    """Every family at its size, and every other one of that size."""
+    schedule = small(name)
+    open_page(browser, tmp_path, schedule, uneven_costs(schedule, 5))
+    found = json.loads(browser.run("JSON.stringify(ppsim.name())"))
+    assert found["away"] == 0
+    assert found["name"] == recognise(schedule)
+    alike = list_alike(schedule)
+    for number, other in enumerate(json.loads(browser.run("JSON.stringify(ppsim.known())"))):
+        browser.run(f"ppsim.become({number}); 1")
+        assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {"name": other, "number": number, "away": 0}
+        made = read_back(browser.run("ppsim.csv()"), schedule)
+        assert made is not None
+        for column in ("offsets", "kind", "stage", "microbatch", "pair"):
+            assert np.array_equal(getattr(made, column), getattr(alike[other], column)), (other, column)
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_a_page_counts_the_ops_that_are_out_of_place(tmp_path, browser):
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    browser.run("ppsim.move(0, 3, 5); ppsim.move(2, 9, 8); 1")
+    assert browser.run("ppsim.name().name") == "1f1b"
+    assert browser.run("ppsim.name().away") == 2
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("edits", ["p0.0.99", "b~p9.0.0", "b~p0.1.0", "b~f7", "k0~b~k0", "n999", "b~x0.0", "f"])
+def test_a_link_with_building_that_does_not_fit_is_refused_whole(edits, tmp_path, browser):
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    given = browser.run("ppsim.csv()")
+    browser.run("ppsim.move(0, 3, 5); 1")
+    base = browser.run("location.hash").split("~")[0]
+    browser.open((tmp_path / "x.html").as_uri() + f"{base}~{edits}")
+    assert browser.run("ppsim.csv()") == given
+
+
+@pytest.mark.browser
+def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
+    target = tmp_path / "blank.html"
+    assert invoke("run", "1f1b", "--devices", "4", "--mb", "8", "--blank", "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    browser.wait("document.querySelector('#choices')?.children.length")
+    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
+    assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
+    browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
+    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
+    assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")
+    browser.run("ppsim.undo(); ppsim.undo(); 1")
+    assert browser.run("ppsim.state().missing") == 64
+
+
+def test_a_schedule_that_pairs_ops_is_never_blank(tmp_path):
+    target = tmp_path / "x.html"
+    words = ("run", "dualpipe", "--devices", "4", "--mb", "8", "--blank")
+    assert "pairs forwards with backwards" in str(refused(*words, "-o", str(target)))
+    assert not target.exists()
+    assert "none is written" in str(refused(*words))
+
+
+@pytest.mark.browser
+def test_a_schedule_is_played_with_a_line_for_each_step(tmp_path, browser):
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step').click()"
+    browser.run("document.querySelector('#edit').click(); 1")
+    said = []
+    for _ in range(8):
+        browser.run(f"{step}; 1")
+        said.append(browser.run("document.querySelector('#told').textContent"))
+    assert said[0] == "1 of 8 \u00b7 0 t_F: device 0 runs 0F0"
+    assert "device 1 runs 1F0, on what device 0 sent: 0F0" in said[1] + said[2]
+    assert said[-1].startswith("8 of 8")
