@@ -25,19 +25,28 @@ def make_editable(document: Document, costs: Sequence[Costs], given: Given | Non
     ``given`` are the options that state the costs, None where no options do.
     """
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
-    from ppsim.show.files.editing import why_not
+    from ppsim.show.files.editing import costs_of_times, why_not
 
     document = replace(document, costs=tuple(costs))
-    bounds = []
+    bounds, prices = [], []
     for number, (timeline, own) in enumerate(zip(document.timelines, document.costs, strict=True)):
         if why_not(document, number):
             bounds.append((float("nan"), float("nan")))
+            prices.append(own)
             continue
+        own = costs_of_times(timeline, own)
+        prices.append(own)
         same = bound_schedule(timeline.schedule, own).makespan
         bounds.append((same, bound_either(timeline.schedule, own)))
     known = tuple(_list_known(timeline.schedule) for timeline in document.timelines)
     command = command_of_file(given) if given else ""
-    return replace(document, edit_bounds=tuple(bounds), edit_command=command, known=known)
+    return replace(
+        document,
+        costs=tuple(prices),
+        edit_bounds=tuple(bounds),
+        edit_command=command,
+        known=known,
+    )
 
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:

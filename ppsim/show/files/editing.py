@@ -7,6 +7,7 @@ The page times an edited order by the simple model (``edit_time.js``). Which op 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,14 @@ def why_not_blank(schedule: Schedule) -> str:
         return "it pairs forwards with backwards"
     others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
     return f"it has ops of kind {', '.join(others)}" if others else ""
+
+
+def costs_of_times(timeline: Timeline, costs: Costs) -> Costs:
+    """Return the costs with which a timeline's ops take what they took: of a recorded run, the times of each op."""
+    took = timeline.end - timeline.start
+    if costs.each is not None or np.allclose(costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0):
+        return costs
+    return replace(costs, each=took)
 
 
 def is_editable(document: Document) -> bool:
@@ -191,11 +200,8 @@ def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any
         found["scale"] = [pack(np.ascontiguousarray(row)) for row in costs.scale]
     if costs.speed is not None:
         found["speed"] = pack(np.ascontiguousarray(costs.speed))
-    schedule, took = timeline.schedule, timeline.end - timeline.start
     if costs.each is not None:
-        found["each"] = pack(costs.durations_by_device(schedule))
-    elif not np.allclose(costs.durations(schedule), took, rtol=SAME, atol=0.0):
-        found["each"] = pack(took)  # of a run, or of sequences of different lengths
+        found["each"] = pack(costs.durations_by_device(timeline.schedule))
     if costs.others:
         found["others"] = {str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()}
     return found

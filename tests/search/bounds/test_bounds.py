@@ -17,7 +17,7 @@ from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.search.bounds.bounds import Bounds, _around, bound_problem, bound_schedule, limit_bound
+from ppsim.search.bounds.bounds import Bounds, _around, bound_either, bound_problem, bound_schedule, limit_bound
 from ppsim.search.bounds.work import _join
 from ppsim.search.orders.optimize import take_apart
 from ppsim.search.problem import Problem
@@ -43,6 +43,26 @@ def assert_below(schedule: Schedule, prices: Costs) -> None:
         bounds = bound_schedule(schedule, prices, caps)
         assert bounds.makespan <= found.makespan * (1 + 1e-9)
         assert bounds.span <= found.span * (1 + 1e-9)
+
+
+@FEW
+@given(data=st.data())
+def test_no_split_or_joined_order_beats_the_bound_of_either(data):
+    """Whole or split backwards, in any memory: it holds for all schedules of one stage per device."""
+    names = ("1f1b", "gpipe", "zb-1p", "zb-h2", "eager-1f1b")
+    every = [generate(name, devices=4, microbatches=6) for name in names]
+    prices = data.draw(costs(every[0], st.one_of(EIGHTHS, FLOATS)))
+    reached = [simulate(schedule, prices).makespan for schedule in every]
+    for schedule in every:
+        assert bound_either(schedule, prices) <= min(reached) * (1 + 1e-9)
+
+
+def test_the_bound_of_either_is_reached_by_zb_h1():
+    """Four devices and eight microbatches of 1F1B take 27 at least, split or not, and ZB-H1 takes 27."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    assert bound_either(schedule, costs_for(schedule)) == 27
+    split = generate("zb-1p", devices=4, microbatches=8)
+    assert simulate(split, costs_for(split)).makespan == 27
 
 
 @pytest.mark.parametrize("name", NAMES)

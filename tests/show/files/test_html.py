@@ -29,6 +29,7 @@ from ppsim.show.drawing.palette import PALETTES
 from ppsim.show.drawing.view import find_repetition
 from ppsim.show.files.document import Document
 from ppsim.show.files.page_parts import PLAIN, join_parts, strip_comments
+from ppsim.show.files.writers import html as html_writer
 from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
 from tests.cases import timed
 from tests.pages import opened, page
@@ -102,6 +103,14 @@ def test_times_that_columns_share_stand_once(name):
             unpacked(found["lane"][column], data), getattr(lane_of(execution), column), column
         )
     assert len(out.getvalue()) < 200_000
+
+
+def test_scripts_of_one_page_declare_no_name_twice():
+    """All of a page's scripts are one module, in which a second declaration would stop the page."""
+    groups = [getattr(html_writer, name) for name in vars(html_writer) if name.endswith("SCRIPTS")]
+    names = re.findall(r"^(?:async )?(?:function\*?|const|let|class) (\w+)", join_parts(sum(groups, ())), re.M)
+    assert len(names) > 200
+    assert sorted(names) == sorted(set(names))
 
 
 def test_the_script_is_packed_whole(single):

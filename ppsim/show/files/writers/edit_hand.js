@@ -180,7 +180,7 @@ function carry(event) {
     editor.ghost = { ...held, answer, op, sheet, before: TIMELINES[held.panel].edited };
   }
   const { answer, before } = editor.ghost;
-  tip(event.clientX, event.clientY, bold(answer.valid ? signed(answer.makespan - before.makespan) : 'cannot run'), `  ${ghostWords(editor.ghost)}`);
+  tip(event.clientX, event.clientY, bold(answer.valid ? signedTime(answer.makespan - before.makespan) : 'cannot run'), `  ${ghostWords(editor.ghost)}`);
   drawSoon();
 }
 

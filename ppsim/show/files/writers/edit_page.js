@@ -169,7 +169,7 @@ async function startEditor() {
   editor.past = [{ states: editor.sheets.map(sheet => sheet?.base ?? null), token: null }];
   editor.at = 0;
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
-  editor.begun = editor.sheets.map(sheet => sheet && answerOf(sheet, sheet.base));
+  editor.begun = [];
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
   if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
   if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);
@@ -178,6 +178,9 @@ async function startEditor() {
   if (REPORT.blank) offer(0);
   if (editor.on) showEdited();
 }
+
+/** What a schedule amounted to before it was edited, as the page times it. */
+const begunOf = panel => editor.begun[panel] ??= answerOf(editor.sheets[panel], editor.sheets[panel].base);
 
 /** Show the edits of the address, where it has other ones than the page. */
 function editsFromAddress() {
@@ -208,7 +211,7 @@ function showEdited() {
   else if (editor.on) choose(selected.panel, selected.device, at);
   for (const timeline of TIMELINES) timeline.versus_baseline = timeline.makespan / (TIMELINES[timeline.baseline] ?? baseline).makespan - 1;
   const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
-  SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on ? editor.begun[panel]?.makespan ?? 0 : 0))) || 1;
+  SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on && editor.sheets[panel] ? begunOf(panel).makespan : 0))) || 1;
   if (whole) view.range = [0, length() * 1.005];
   root.toggleAttribute('data-edited', editor.at > 0);
   showNumbers();

@@ -2,7 +2,7 @@
 // wait for each other which ops do, in words and as lines in the chart.
 
 /** A time with its sign, such as +0.5 t_F. */
-const signed = time => `${time < 0 ? '' : '+'}${timed(Math.abs(time) < EPSILON * SPAN ? 0 : time)}`;
+const signedTime = time => `${time < 0 ? '' : '+'}${timed(Math.abs(time) < EPSILON * SPAN ? 0 : time)}`;
 
 /** The ops of queues without their order, to tell whether two states hold the same ones: whole backwards count as halves. */
 function opCounts(sheet, { queues }, halves) {
@@ -63,13 +63,13 @@ function legendOfEdits() {
 function editedLine(panel) {
   const timeline = TIMELINES[panel];
   const { edited } = timeline;
-  const before = editor.begun[panel];
+  const before = begunOf(panel);
   if (edited.missing && !edited.stuck) return `${edited.missing} ops are to be placed. So far ${timed(edited.makespan)}, peak ${timeline.held.join(' ')}.`;
   if (!edited.valid) {
     const ran = edited.timed.done.reduce((sum, done) => sum + done, 0);
     return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
   }
-  const parts = [`${timed(edited.makespan)}, ${signed(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${timeline.held.join(' ')}`];
+  const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${timeline.held.map(held => held.split(' ')[0]).join(' ')} ${timeline.held[0].split(' ').slice(1).join(' ')}`];
   const over = overCap(timeline);
   if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
@@ -117,7 +117,7 @@ function ghostWords({ answer, sheet, before }) {
   const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
   const changes = LOOKS.causes.flatMap(({ name }, cause) => {
     const by = causes[1][cause] - causes[0][cause];
-    return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signed(by)}`] : [];
+    return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signedTime(by)}`] : [];
   });
   const peaks = answer.peak.map((peak, device) => peak === before.peak[device] ? `${peak}` : `${peak} (${peak > before.peak[device] ? '+' : '−'}${Math.abs(peak - before.peak[device])})`);
   return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}\n${changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'}`;
