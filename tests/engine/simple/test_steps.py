@@ -1,7 +1,6 @@
 """Steps of a job are its pipelines by the simple model, joined by collectives that end together."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -81,18 +80,6 @@ def test_collectives_end_together_and_wait_for_the_last():
         end = end.max(axis=0, keepdims=True) + took[..., 4]
         end = end.max() + took[..., 5]
         assert np.allclose(found[k], end)
-
-
-def test_a_gather_of_the_first_chunk_holds_up_no_other():
-    """The second chunk's forwards start as if there were no gather, once their inputs are there."""
-    schedule = generate("v-half", devices=2, microbatches=4)
-    between = (Between("gather 0", "replicas", communicates=True, before=True, chunk=0),)
-    times = random_times(schedule, between)
-    found = time_pipelines(schedule, between, times)
-    for k, r in product(range(3), range(2)):
-        ready = np.stack([times.between[k, r, :, 0], np.zeros(2)], axis=-1)
-        ends = oracle(schedule, times.ops[k, r], times.transfer[k, r], ready)
-        assert np.allclose(found[k, r], [ends[schedule.queue(d)].max() for d in range(2)])
 
 
 @pytest.mark.parametrize("name", ["vocab-2", "bpipe"])
