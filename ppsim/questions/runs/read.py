@@ -275,15 +275,16 @@ class Ranks(Answer[ReadRequest]):
 
     layout: RankLayout
 
+    @property
+    def verdict(self) -> str:
+        """Sizes and order."""
+        return f"{self._sizes()}, in the order {self.layout.rank_order}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1`` for a flowchart of ranks."""
         found = self.layout
         sizes = {"gpus": found.gpus, **found.sizes, "rank_order": found.rank_order}
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
-
-    def line(self) -> Iterator[Block]:
-        """Sizes and order."""
-        yield f"{self._sizes()}, {self.layout.rank_order}"
 
     def blocks(self) -> Iterator[Block]:
         """What it is, sizes, order, and what takes it."""

@@ -317,6 +317,11 @@ class MemoryServed(Answer[MemoryRequest]):
     layout: Layout
     held: ServedMemory
 
+    @property
+    def verdict(self) -> str:
+        """What fits, and which device decides."""
+        return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.served/1``."""
         inputs = inputs_of(self.given)
@@ -328,10 +333,6 @@ class MemoryServed(Answer[MemoryRequest]):
             "split": self.layout.layers,
             **self.held.to_json(),
         }
-
-    def line(self) -> Iterator[Block]:
-        """What fits, and which device decides."""
-        yield f"{self.schedule.name} on {self.schedule.n_devices} devices  {self.held.sentence()}"
 
     def blocks(self) -> Iterator[Block]:
         """What each device holds and has room for."""
