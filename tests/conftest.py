@@ -41,8 +41,9 @@ sys.dont_write_bytecode = False
 # Importing modules and collecting tests makes few circles.
 gc.set_threshold(100_000)
 
-# Small matrices: threads that wait for each other take three times the processor time of one. Read as numpy is loaded.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# Small matrices: threads that wait for each other take many times the processor time of one, the more the fewer cores
+# are free. Read as numpy and torch are loaded, here and in processes that tests start.
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 # A job that a script started in the background ignores signals of the keyboard, and so would processes of tests.
 for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
@@ -189,17 +190,6 @@ def refuse_in_fast_tests(home: Any, name: str) -> None:
 STARTS = [(subprocess.Popen, "__init__"), (BaseProcess, "start"), (os, "system"), (os, "fork"), (os, "posix_spawn")]
 for start in STARTS:
     refuse_in_fast_tests(*start)
-
-
-@pytest.fixture
-def one_thread():
-    """Compute as a device of a run does, with one thread; more only get in each other's way."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

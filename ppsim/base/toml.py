@@ -104,7 +104,7 @@ _read_once: Callable[..., Any] = cache(read)
 
 def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
     for number, line in enumerate(text.splitlines(), 1):
-        if line.count(".") > MOST_PARTS and _longest_key(line) > MOST_PARTS:
+        if line.count(".") >= MOST_PARTS and _dots_of_longest_key(line) >= MOST_PARTS:
             raise InputError(f"'{path}', line {number}: a key of more than {MOST_PARTS} parts", hint)
     try:
         return tomllib.loads(text)
@@ -115,7 +115,7 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
         raise InputError(f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew") from error
 
 
-def _longest_key(line: str) -> int:
+def _dots_of_longest_key(line: str) -> int:
     """Count the dots of the longest dotted key that a line may hold; strings and comments are left out."""
     return max(part.count(".") for part in _SEPARATOR.split(_STRING.sub("s", line)))
 

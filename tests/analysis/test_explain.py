@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ppsim.analysis.explain import advise, explain, explain_object, explain_times, what_if
+from ppsim.analysis.explain import Room, advise, explain, explain_object, explain_times, what_if
 from ppsim.analysis.observed import observe
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
@@ -60,3 +60,10 @@ def test_times_that_are_stated_are_compared_with_what_they_show():
     made = explain_object(found, [], {})
     assert made["critical_paths"] is None
     assert made["slack"] is found.slack.slack
+
+
+def test_a_stated_cap_of_activations_counts_those_of_stages():
+    """What the run itself holds, and bytes, state no number of activations."""
+    assert Room(4.0, 2.5, "activations", stated=True).activations(2) == 5
+    assert Room(4.0, 2.5, "activations").activations(2) == 0
+    assert Room(4.0, 2.5, "B", stated=True).activations(2) == 0

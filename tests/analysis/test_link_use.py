@@ -5,6 +5,7 @@ import pytest
 
 from ppsim.analysis.link_use import link_use, mean_in_columns
 from ppsim.core.costs import costs_for
+from ppsim.core.curve import Curve
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network, Shared
 from ppsim.engine.lowering.lower import lower
@@ -68,3 +69,8 @@ def test_nothing_is_in_use_where_messages_take_no_time():
     use = link_use(executed(Network("overlap")))
     assert len(use) == 0
     assert mean_in_columns(use.curve, 1.0, 3).shape == (0, 3)
+
+
+def test_a_link_in_use_all_the_time_is_used_wholly():
+    curve = Curve("link use", "", np.array([0, 2]), np.array([0.0, 2.0]), np.array([1.0, 0.0]))
+    assert mean_in_columns(curve, 4.0, 4).tolist() == [[1.0, 1.0, 0.0, 0.0]]

@@ -86,3 +86,17 @@ def test_sentences_in_a_pipe_stay_on_one_line(monkeypatch, capsys):
     monkeypatch.setattr(fitted, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80))
     fitted.echo_wrapped("word " * 100)
     assert capsys.readouterr().out == "word " * 100 + "\n"
+
+
+def test_a_table_as_wide_as_the_terminal_is_whole(terminal):
+    """A column goes where one more sign is needed than there is."""
+
+    def shown(width):
+        read = terminal(width)
+        fitted.print_table(Table(HEADINGS, ROWS))
+        return [line.rstrip() for line in read().splitlines()]
+
+    whole = shown(200)
+    wide = max(map(len, whole))
+    assert shown(wide) == whole
+    assert "no room for" in "".join(shown(wide - 1))

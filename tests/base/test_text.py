@@ -42,6 +42,7 @@ def test_a_part_has_the_digits_that_matter_beside_the_whole():
     assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
     assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"
+    assert format_part(2.6, 5e6) == "3"  # never a digit after the point of so large a whole
 
 
 def test_both_ends_of_a_range_have_as_many_decimals():

@@ -37,6 +37,14 @@ def test_a_hostile_profile_is_refused_in_one_short_line(tmp_path, text, says):
     assert "\x1b" not in str(caught.value)
 
 
+def test_a_dotted_key_has_sixteen_parts_at_most(tmp_path):
+    """Seventeen are too many, also where the value has no dot."""
+    for parts, says in ((16, "unknown key 'a'"), (17, "line 2: a key of more than 16 parts")):
+        (tmp_path / "x.toml").write_text(HEAD + ".".join("a" * parts) + " = 1")
+        with pytest.raises(InputError, match=says):
+            read(str(tmp_path / "x.toml"))
+
+
 def test_prose_with_many_dots_is_no_dotted_key(tmp_path):
     (tmp_path / "x.toml").write_text(HEAD + f'x = "{"a. b. " * 20}" # {"." * 40}\n')
     with pytest.raises(InputError, match="unknown key 'x'"):

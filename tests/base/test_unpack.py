@@ -9,6 +9,7 @@ import ast
 import gzip
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -280,7 +281,9 @@ def unpacking(tree: ast.Module) -> set[str]:
 
 def test_nothing_but_the_door_unpacks():
     paths = [path for folder in ("ppsim", "cli", "schedules") for path in (ROOT / folder).rglob("*.py")]
-    found = {path.relative_to(ROOT).as_posix() for path in paths if unpacking(ast.parse(path.read_text()))}
+    named = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in UNPACKS | CALLS))
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+    found = {name for name, text in texts.items() if named.search(text) and unpacking(ast.parse(text))}
     others = {name for name in found if not name.startswith("ppsim/base/unpack/")}
     assert others == {f"ppsim/{name}" for name in ALLOWED}
 

@@ -1,5 +1,7 @@
 """Drafts: queues that were read and not yet proved."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ppsim.core.draft import Draft
@@ -28,6 +30,12 @@ def test_an_op_that_moves_takes_no_pair_apart():
     assert names(early) == [*before[:5], "0B3", "0B1", "0B2", *before[8:]]
     assert names(late) == ["0F1", "0F2", "0F0", *before[3:]]
     assert partners(early) == partners(late) == partners(draft)
+
+
+def test_a_schedule_has_the_name_that_its_draft_states():
+    made = generate("1f1b", devices=2, microbatches=2)
+    assert Draft.from_schedule(made).schedule().name == "1f1b"
+    assert Draft.from_schedule(replace(made, name="")).schedule().name == "custom"
 
 
 def test_a_cell_is_shown_in_its_own_line():

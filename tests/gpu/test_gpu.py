@@ -87,6 +87,7 @@ def test_runs_on_parts_of_a_gpu_are_predicted_within_the_goals(name):
         assert_causal(run, slack=0.03)  # a GPU's events are half a microsecond apart, a message's leave is the host's
 
 
+@pytest.mark.slow
 def test_schedules_on_parts_of_a_gpu_are_ranked():
     """Of pairs more than 2 % apart, 95 % are."""
     results = [validated(name) for name in RECORDS]

@@ -127,11 +127,13 @@ def test_time_to_deal_shortens_the_step(tmp_path):
     words = ("run", "1f1b", "--devices", "2", "--mb", "3", "--lengths", path, "--deal", "--across")
     at_once, searched = (ask(*words, *how)["deal"] for how in (AT_ONCE, ("--deal-for", "3600")))
     assert searched["bound"] <= searched["step"] < at_once["step"] < at_once["before"]
+    below = f"({100 * (1 - at_once['bound'] / at_once['step']):.1f}% below)"
+    assert below in " ".join(invoke(*words, *AT_ONCE).output.split())
 
 
 def test_explain_advises_to_deal_anew(tmp_path):
-    path, _ = write_lengths(tmp_path)
-    words = (*SHAPE, "--lengths", path, "--deal", "--across", *AT_ONCE)
+    path, _ = write_lengths(tmp_path, replicas=2, microbatches=3)
+    words = ("1f1b", "--devices", "2", "--mb", "3", "--lengths", path, "--deal", "--across", "--deal-for", "3600")
     found = ask("explain", *words)
     assert found["what_if"][0]["change"] == "sequences dealt anew among replicas, longest first"
     assert found["what_if"][0]["makespan"] == pytest.approx(found["deal"]["step"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import Costs, costs_for
@@ -20,6 +20,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse
 from ppsim.schedules import generate
+from tests.cases import MANY
 from tests.commands import invoke
 
 METHODS = {"vocab": "vocab-2", "synctwice": "vocab-1", "interlaced": "interlaced"}
@@ -136,7 +137,7 @@ def costs_of(schedule: Schedule) -> Iterator[Costs]:
 
 
 @pytest.mark.parametrize("name", ["vocab-1", "vocab-2"])
-@settings(max_examples=60)
+@MANY
 @given(
     devices=st.integers(1, 9),
     more=st.integers(0, 12),

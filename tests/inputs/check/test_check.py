@@ -295,6 +295,11 @@ class TestTorch:
         (fault,) = self.faults(text)
         assert (fault.kind, fault.row, fault.cell) == ("runtime", 2, 3)
 
+    def test_slices_are_refused(self):
+        made = generate("seq1f1b", devices=2, microbatches=4, slices=2)
+        (fault,) = check(Draft.from_schedule(made), runtime="torch-2.13").faults
+        assert (fault.kind, "no slices of sequences" in fault.message) == ("runtime", True)
+
     def test_two_replicas_are_refused(self):
         faults = check(
             Draft.from_schedule(generate("dualpipe", devices=4, microbatches=8)), runtime="torch-2.13"

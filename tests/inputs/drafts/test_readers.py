@@ -67,6 +67,17 @@ def test_json_without_times_is_a_schedule_without_times(tmp_path):
     assert schedule.name == "x"
 
 
+def test_a_makespan_before_the_last_op_is_refused(tmp_path):
+    """One after it leaves time for what ops do not show."""
+    path = tmp_path / "x.json"
+    ops = {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0], "start": [0, 1], "end": [1, 3]}
+    path.write_text(json.dumps({"ops": ops, "makespan": 2}))
+    with pytest.raises(InputError, match="the makespan, 2, is before the end of the last op"):
+        read_timeline(str(path))
+    path.write_text(json.dumps({"ops": ops, "makespan": 4}))
+    assert read_timeline(str(path)) is not None
+
+
 def test_a_lowered_csv_is_read_with_its_sends_and_receives(tmp_path):
     lowered = lower(generate("1f1b", devices=4, microbatches=6), "torch", reduce_grad=True)
     path = tmp_path / "x.csv"

@@ -124,6 +124,13 @@ def test_a_line_of_no_time_leaves_the_measured_time():
     assert message_ms(replace(PROFILE, fit=(nothing,)), 1 << 30) == pytest.approx(1.0)
 
 
+def test_a_size_is_told_in_the_largest_unit_that_divides_it():
+    sizes = (1000, 1 << 10, 3 << 20, 1 << 30, 1 << 40)
+    profile = replace(PROFILE, message=tuple(message(size, 1.0) for size in sizes))
+    told = [row[0] for row in message_rows(profile, "same-host")[1]]
+    assert told == ["1000 B", "1 KiB", "3 MiB", "1 GiB", "1024 GiB"]
+
+
 def test_a_profile_of_nothing_has_a_text():
     """Percentiles and medians of zero are no divisor."""
     still = OpTime("layers", "B", 2, 0.0, 0.0, 0.0, 1)

@@ -5,7 +5,7 @@ import pytest
 
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
-from ppsim.inputs.profile.scale import parse_scale
+from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
 
 
 def test_numbers_hold_for_all_kinds_or_for_those_named():
@@ -52,3 +52,11 @@ def test_what_a_file_holds_is_never_quoted(tmp_path, kind):
     with pytest.raises(InputError, match="is no list of factors") as error:
         parse_scale([f"{kind}{tmp_path / 'f.csv'}"], 2)
     assert "secret" not in str(error.value)
+
+
+def test_attention_of_a_slice_grows_with_what_comes_before_it():
+    """Of three slices it is 1/3, 1 and 5/3 of the mean; half of a forward is attention, two thirds of an I."""
+    scale = parse_slice_scale(["attention:50%"], 3)
+    np.testing.assert_allclose(scale[Kind.F], [2 / 3, 1, 4 / 3])
+    np.testing.assert_allclose(scale[Kind.I], [5 / 9, 1, 13 / 9])
+    np.testing.assert_array_equal(scale[Kind.W], [1, 1, 1])

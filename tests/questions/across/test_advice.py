@@ -75,9 +75,10 @@ def test_the_fill_of_1f1b_is_cured_by_a_v_that_splits_its_backwards():
 
 def test_a_cap_takes_the_place_of_what_the_run_holds():
     """More memory offers more; less wants a schedule that holds less, also a slower one."""
+    rows = known(LINKED)
     for cap in (2, 8):
         found = asked("explain", "1f1b", *LINKED, "--cap", str(cap))
-        fit = [row["makespan"] for row in known(LINKED) if row["peak_activations_share"] <= cap]
+        fit = [row["makespan"] for row in rows if row["peak_activations_share"] <= cap]
         first = named_first(found)
         assert first["makespan"] <= min(fit)
         assert first["held"] <= cap

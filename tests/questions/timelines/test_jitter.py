@@ -76,6 +76,13 @@ def test_nothing_that_applies_is_bad_usage():
         jitter("dualpipe", *SHAPE)
 
 
+@pytest.mark.parametrize("what", ["slow-devices", "slow-links"])
+def test_how_slow_needs_something_slow(what):
+    option = {"slow-devices": "--slowdown", "slow-links": "--link-slowdown"}[what]
+    with pytest.raises(InputError, match=f"{option} needs {what.replace('-', ' ')}"):
+        jitter("1f1b", *SHAPE, "--comm", "0.5", option, "2")
+
+
 def test_a_count_beyond_any_run_is_refused():
     """A number of 23 digits is bad usage, not an internal error."""
     base = ["jitter", "1f1b", "--devices", "4", "--mb", "8"]

@@ -12,7 +12,7 @@ from ppsim.inputs.profile.text import op_rows, summary
 from ppsim.schedules import generate
 
 torch = pytest.importorskip("torch", reason="measuring needs torch")
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.torch
 
 from ppsim.real.calibration import calibrate, clock, graphs, ops  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402

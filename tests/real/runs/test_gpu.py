@@ -24,7 +24,7 @@ from tests.commands import invoke
 from tests.real.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, reference, run_with
 
 torch = pytest.importorskip("torch", reason="runs stages")
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.torch
 
 from ppsim.real.runs import own_runner, partitioned, session, streams, tasks, torch_runner, turns  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402

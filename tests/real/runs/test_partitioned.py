@@ -20,7 +20,7 @@ from tests.real.runs.cases import MODEL, SHAPE, assert_causal, plan_of, quiet, r
 from tests.refresh_records import FOLDER
 
 torch = pytest.importorskip("torch", reason="runs stages")
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "warm_processes")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_processes")]
 
 from ppsim.real.runs import own_runner, partitioned, session, streams, tasks  # noqa: E402
 from ppsim.real.validation.analyse import validate  # noqa: E402

@@ -141,6 +141,16 @@ def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
     assert (op.kind, op.stage, op.median_ms, op.n) == ("FB", 0, 21, 2)
 
 
+def test_each_step_begins_at_zero(tmp_path):
+    """Ops end as long after their step's first as they do in the trace."""
+    ops = [span(f"PP:0{kind}{m}", 100 * step + 10 * at, 5) for step in range(3)
+           for at, (kind, m) in enumerate((("F", 0), ("F", 1), ("B", 0), ("B", 1)))]  # fmt: skip
+    run = read_run([trace(tmp_path / "0", 0, *ops)])
+    assert run.start.min(axis=1).tolist() == [0] * len(run.start)
+    np.testing.assert_allclose(run.end.max(axis=1), 35)
+    np.testing.assert_allclose(run.end - run.start, 5)
+
+
 ONE = b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "dur": 1, "ts": %b}]'
 
 

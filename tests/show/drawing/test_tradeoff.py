@@ -104,3 +104,12 @@ def test_the_line_to_a_name_crosses_no_other(width):
         for other, box in zip(names, boxes, strict=True):
             inner = box.padded(-2)
             assert other is name or not any(inner.contains(x, y) for x, y in line), (name.get_text(), other.get_text())
+
+
+def test_a_wide_range_has_ticks_at_one_two_and_five():
+    figure, _, _ = drawn([Point("a", 1.0, 5.0), Point("b", 900.0, 4.0)], 6.75)
+    axis = figure.axes[0].xaxis
+    assert axis.get_scale() == "log"
+    low, high = axis.get_view_interval()
+    seen = [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+    assert {1.0, 2.0, 5.0, 10.0, 20.0, 50.0} <= set(np.round(seen, 9))
