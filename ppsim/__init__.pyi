@@ -347,12 +347,14 @@ def compare(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -594,12 +596,14 @@ def convert(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -799,12 +803,14 @@ def diff(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1056,12 +1062,14 @@ def explain(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1313,12 +1321,14 @@ def jitter(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1575,12 +1585,14 @@ def memory(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1898,12 +1910,14 @@ def optimize(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2107,12 +2121,14 @@ def partition(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2499,12 +2515,14 @@ def run(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2762,12 +2780,14 @@ def sweep(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;

@@ -345,7 +345,7 @@ def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[s
     if costs.chunked:
         from ppsim.core.ops import COMPUTE
 
-        times = times_of_chunks(costs, schedule.n_devices)
+        times = times_of_chunks(costs, schedule.n_devices, schedule.whole_microbatches)
         return {"scale": np.tile(times, (len(COMPUTE), 1))}
     if costs.mb_scale or costs.slice_scale:
         from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
