@@ -26,6 +26,7 @@ from ppsim.questions.timelines.jitter import Jitter
 from ppsim.questions.timelines.list import Shelves
 from ppsim.questions.timelines.memory import Memory
 from ppsim.questions.timelines.run import Run
+from ppsim.questions.timelines.sweep import Shapes
 from ppsim.show.drawing.gantt import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save
@@ -1701,8 +1702,11 @@ def model(
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     profile: str | None = None,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
@@ -1753,9 +1757,13 @@ def model(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         profile: Measured op times instead of the curve's (ppsim calibrate).
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
     """
     ...
 
@@ -2224,7 +2232,7 @@ def plan(
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     any_schedule: bool = False,
     top: int = 5,
     front: bool = False,
@@ -2296,8 +2304,9 @@ def plan(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
         top: How many plans to print, no near copies. (default 5)
         front: Also the plans that need less memory: the front of time against memory.
@@ -2709,7 +2718,7 @@ def sweep(
     heat: bool = False,
     dask: str | None = None,
     results: str | None = None,
-) -> list[dict[str, Any]]:
+) -> Shapes:
     """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.

@@ -58,7 +58,14 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        ("sweep", "plan", "jitter"),
+        ("sweep", "plan", "jitter", "model"),
+    ),
+    Need(
+        ("profile",),
+        lambda g: not g["output"],
+        "{options} has times of whole ops, and -o draws the products of a layer",
+        "leave one of them out",
+        ("model",),
     ),
     Need(
         ("lowered",),
@@ -306,21 +313,14 @@ NEEDS = (
         "{options} and --deal both say what csv holds",
     ),
     Need(
-        ("mb_scale", "reorder", "changes"),
+        ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
         "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
     ),
     Need(
-        ("mb_scale", "reorder", "changes", "deal", "max_tokens"),
+        ("mb_scale", "reorder", "deal", "max_tokens"),
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
-    ),
-    Need(
-        ("cap",),
-        lambda g: not (g["lengths"] or g["cp_of"]),
-        "{options} is for schedules that explain tries by itself, and with lengths it tries none",
-        "leave it out, or ppsim compare --cap",
-        ("explain",),
     ),
     Need(
         ("cp_of",),

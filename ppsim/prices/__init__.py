@@ -5,6 +5,7 @@ __all__ = [
     "cap",
     "chunked",
     "dealing",
+    "editable",
     "lengths",
     "replicas",
     "rounds",

@@ -290,6 +290,13 @@ class Partitioned(Answer[PartitionRequest]):
 
         return [float(busy) for busy in measure(self.timeline).busy]
 
+    @property
+    def verdict(self) -> str:
+        """The split, its time compared with the even split's, and what is proved."""
+        split, time = ",".join(map(str, self.split)), f"{format_number(self.makespan)} {self.timeline.unit}"
+        told = f"{self.schedule.name} with {split} layers per stage takes {time}, {self._against_even()}"
+        return f"{told}; {self.status}: {self._proof()}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.partition/1``."""
         from ppsim.workload.layout.flags import flags_of
@@ -353,6 +360,10 @@ class Partitioned(Answer[PartitionRequest]):
         yield ""
         yield fact("flags     ", flags_of(layout))
         yield fact("run it    ", (self._line_again(), "try"))
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule with the times that the split gives."""
+        return [(title_of(self.schedule), self.timeline)]
 
     def _proof(self) -> str:
         """What is known of the other splits."""

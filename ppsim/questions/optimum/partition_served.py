@@ -189,6 +189,14 @@ class ServedSplit(Answer[Any]):
     even: OneSplit
 
     @property
+    def verdict(self) -> str:
+        """The split, its period against the even split's, and what fits."""
+        split = ",".join(map(str, self.split))
+        period = f"{format_number(self.best.period)} {self.unit}{self._against_even()}"
+        fits = f"; {self.best.held.sentence()}" if self.best.held else ""
+        return f"{self.schedule.name} split {split} has a period of {period}{fits}"
+
+    @property
     def split(self) -> tuple[int, ...]:
         """The layers of each stage."""
         return self.best.layout.layers
@@ -221,12 +229,6 @@ class ServedSplit(Answer[Any]):
             "memory": self.best.held.to_json() if self.best.held else None,
             "even": self.even.to_json(),
         }
-
-    def line(self) -> Iterator[Block]:
-        """The split on one line."""
-        split = ",".join(map(str, self.split))
-        fits = f"  {self.best.held.sentence()}" if self.best.held else ""
-        yield f"{self.schedule.name} split {split}  period {format_number(self.best.period)} {self.unit}{fits}"
 
     def blocks(self) -> Iterator[Block]:
         """The split, what it gains over the even one, its devices, and the command that runs it."""

@@ -298,9 +298,13 @@ def make_task(request: PlanRequest) -> Task:
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
-    space, gbs = request.space, request.gbs or 0
+    ranks, gbs = request.runs.ranks, request.gbs or 0
+    sizes = request.runs.sizes_of_ranks(vars(request.space), lambda size: [size])
+    space = replace(request.space, **sizes)
     model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
-    gpus = request.gpus or machine.gpus
+    gpus = request.gpus or (ranks.gpus if ranks else machine.gpus)
+    if ranks and gpus != ranks.gpus:
+        raise InputError(f"'{ranks.source}' has {ranks.gpus:,} ranks, and --gpus is {gpus:,}", "leave out --gpus")
     if not gpus:
         raise InputError("a plan needs --gpus", "--gpus 256, or a cluster file with [[nodes]] that has their number")
     if machine.kinds and gpus != machine.gpus:
@@ -447,7 +451,7 @@ class Plans(Answer[PlanRequest]):
 
     def line(self) -> Iterator[Block]:
         """The best plan, and its launch flags where they are asked for."""
-        yield self._best()
+        yield self.headline
         yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
@@ -466,7 +470,6 @@ class Plans(Answer[PlanRequest]):
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
-        yield self._best()
         if line := sureness(self.found.rows):
             yield Line(line, 4)
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
@@ -497,7 +500,7 @@ class Plans(Answer[PlanRequest]):
         """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
 
         def table(target: str, suffix: str) -> None:
-            write_table(self.table, self.json_object, self.inputs, target, suffix)
+            write_table(self.table, self.whole_object, self.inputs, target, suffix)
 
         def explore(target: str, suffix: str) -> None:
             with open_atomically(target) as out:
@@ -515,7 +518,14 @@ class Plans(Answer[PlanRequest]):
                 for row in self.found.rows
             )
             return tradeoff_writers(
-                points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)", page=explore
+                points,
+                "step (s)",
+                self.inputs,
+                output,
+                table=table,
+                memory="memory (GiB)",
+                page=explore,
+                verdict=self.verdict,
             )
         targets = find_targets(output, tables=True)
         able = {".html": explore, ".mmd": draw_ranks, **dict.fromkeys(TABLES, table)}
@@ -528,9 +538,11 @@ class Plans(Answer[PlanRequest]):
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = align_decimals([why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)])
-        return plan_page_of(self.task, self.found, self.inputs, lost, base)
+        return plan_page_of(self.task, self.found, self.inputs, lost, base, self.verdict)
 
-    def _best(self) -> Line:
+    @property
+    def verdict(self) -> str:
+        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside what there is."""
         task, found, best = self.task, self.found, self.found.rows[0]
         parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
         if best["schedule"]:
@@ -540,7 +552,7 @@ class Plans(Answer[PlanRequest]):
             layers = best["recompute_layers"]
             each = f" of {counted(layers, 'layer')} a stage" if layers else ""
             words.append(f"{best['recompute']} recompute{each}")
-        return Line(
+        return (
             f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
             f"{format_number(best['step_s'])} s a step, "
             f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"

@@ -155,6 +155,20 @@ class Memory(Answer[MemoryRequest]):
         """Whether no device passes the cap."""
         return not self.report.over
 
+    @property
+    def verdict(self) -> str:
+        """Whether it fits the cap and by how much; without a cap the peak, where and when it is."""
+        name = self.timeline.schedule.name
+        if self.report.cap is not None:
+            return f"{name} {spare_text(self.report)}"
+        size, where = self._fullest()
+        return f"{name} needs {size} at most, {where}"
+
+    @property
+    def tone(self) -> str:
+        """Good where it fits a cap, the tone of a fault where it does not."""
+        return "name" if self.report.cap is None else "good" if self.fits else "fault"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
@@ -163,7 +177,7 @@ class Memory(Answer[MemoryRequest]):
         return memory_object(self.report, self.inputs, rows) | ({"measured": self.beside} if self.beside else {})
 
     def line(self) -> Iterator[Block]:
-        """The peak, where and when."""
+        """The peak, where and when, on one line."""
         schedule = self.timeline.schedule
         size, where = self._fullest()
         yield f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}"
@@ -183,8 +197,6 @@ class Memory(Answer[MemoryRequest]):
         parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
         yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
         yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
-        if found.cap is not None and self.fits:
-            yield Line([(spare_text(found), "good")])
         if unit != BYTES:
             yield from recomputed([schedule])
         if self.request.breakdown:
@@ -192,10 +204,21 @@ class Memory(Answer[MemoryRequest]):
         if self.beside is not None:
             yield from measured_lines(self.beside)
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule."""
+        return [(title_of(self.timeline.schedule), self.timeline)]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with the curves below it."""
         title = title_of(self.timeline.schedule)
-        return document_writers([self.timeline], [title], self.inputs, output, complete=self._complete)
+        return document_writers(
+            [self.timeline],
+            [title],
+            self.inputs,
+            output,
+            complete=self._complete,
+            verdict=self.verdict,
+        )
 
     def _complete(self, document: Document, suffix: str) -> Document:
         """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
@@ -294,6 +317,11 @@ class MemoryServed(Answer[MemoryRequest]):
     layout: Layout
     held: ServedMemory
 
+    @property
+    def verdict(self) -> str:
+        """What fits, and which device decides."""
+        return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.served/1``."""
         inputs = inputs_of(self.given)
@@ -305,10 +333,6 @@ class MemoryServed(Answer[MemoryRequest]):
             "split": self.layout.layers,
             **self.held.to_json(),
         }
-
-    def line(self) -> Iterator[Block]:
-        """What fits, and which device decides."""
-        yield f"{self.schedule.name} on {self.schedule.n_devices} devices  {self.held.sentence()}"
 
     def blocks(self) -> Iterator[Block]:
         """What each device holds and has room for."""

@@ -108,6 +108,17 @@ def _bound_steps(schedule: Schedule, costs: Costs, caps: float | Sequence[float]
     return Bounds(whole, min(whole, max(step.span, whole - step.makespan)))
 
 
+def bound_either(schedule: Schedule, costs: Costs) -> float:
+    """Bound the makespan of every order of a schedule's ops in any memory, each backward full or split.
+
+    Not a number where ops run beside compute, go round, or have times of their own.
+    """
+    if schedule.has_lanes or schedule.feeds_back or costs.each is not None:
+        return float("nan")
+    work = work_of(schedule, costs, SPLIT | {Kind.B})
+    return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan
+
+
 def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:
     """The least time of an encoder ahead of all other ops, where every microbatch has one, and behind the last B."""
     kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]

@@ -36,13 +36,15 @@ def convert(
     style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
     width: float = 6.75,  # likewise
     look: Look = PLAIN,  # likewise
+    verdict: str = "",  # likewise
 ) -> None:
     """Write a draft in another format.
 
     Raises:
         InputError: the format cannot carry the draft, and ``lossy`` is not set.
     """
-    document = Document((_timeline(draft, suffix, costs),), (title,), dict(inputs or {}), style, width, look=look)
+    timeline = _timeline(draft, suffix, costs)
+    document = Document((timeline,), (title,), dict(inputs or {}), style, width, look=look, verdict=verdict)
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
     if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):

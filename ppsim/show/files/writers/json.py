@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.base.json_output import dump_json
+from ppsim.base.json_output import dump_json, with_verdict
 from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
@@ -100,4 +100,4 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
     runs = [run_object(t, document.inputs, execution, bound or float("nan"), own) for t, execution, bound, own in parts]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
-    out.write(dump_json(value, end=b"\n"))
+    out.write(dump_json(with_verdict(value, document.verdict), end=b"\n"))
