@@ -112,6 +112,11 @@ def test_pages_and_pictures_show_rounds(tmp_path, monkeypatch):
 REFUSED = [
     (("decode", "--tb", "2"), "no full backward"),
     (("decode", "--tw", "2"), "no W"),
+    (("decode", "--layout", "Et|t|t|tL", "--b-over-f", "3"), "decode has no backward"),
+    (("decode", "--merge-bw"), "nothing to merge"),
+    (("decode", "--tfb", "2"), "no pairs of F and B"),
+    (("decode", "--replicas", "4"), "after one step"),
+    (("decode", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
     (("decode", "--recompute"), "no backward"),
     (("decode", "--p2p", "overlap"), "feeds back to the first"),
     (("decode", "--offload"), "no backward"),
