@@ -348,12 +348,14 @@ def compare(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -595,12 +597,14 @@ def convert(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -800,12 +804,14 @@ def diff(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1057,12 +1063,14 @@ def explain(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1314,12 +1322,14 @@ def jitter(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1576,12 +1586,14 @@ def memory(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1906,12 +1918,14 @@ def optimize(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2115,12 +2129,14 @@ def partition(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2509,12 +2525,14 @@ def run(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2773,12 +2791,14 @@ def sweep(
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
             tokens.
         chunked: Run the prefill of a prompt of so many tokens in chunks, each a microbatch of
-            forward-only, by --law.
+            forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
         law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
             unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2).
+            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
+            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
+            several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;

@@ -187,7 +187,8 @@ class CostOptions:
         "--chunked",
         type=click.IntRange(min=1, max=100_000_000),
         metavar="TOKENS",
-        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law.",
+        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law; "
+        "--mb chunks, or the best number of them.",
     )
     chunk: str | None = option(
         "--chunk",
@@ -196,10 +197,11 @@ class CostOptions:
     )
     law: str | None = option(
         "--law",
-        metavar="C,G,A|C,G,B,A",
+        metavar="C,G,A|C,G,B,A|FILE",
         help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
         "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
-        "C + G L + B x + A (2 L x + x^2).",
+        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, time, prefix), to "
+        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the fewest.",
     )
     page: int | None = option(
         "--page",

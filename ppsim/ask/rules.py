@@ -36,8 +36,6 @@ CHARTS = ("style", "memory", *LOOK)
 
 STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
 
-COMMANDS_OF_SEVERAL = ("compare", "sweep", "jitter", "diff", "memory", "partition", "optimize", "convert")
-
 NEEDS = (
     # Which files are written, and what they show.
     Need(
@@ -355,9 +353,9 @@ NEEDS = (
     Need(
         ("chunked",),
         never,
-        "{options} is of one run of forward-only, and this command has other schedules",
-        "ppsim run forward-only --chunked 131072 --law C,G,B,A",
-        COMMANDS_OF_SEVERAL,
+        "{options} is of forward-only, and this command has other schedules",
+        "ppsim run, compare or sweep forward-only --chunked 131072 --law C,G,B,A",
+        ("jitter", "diff", "memory", "partition", "optimize", "convert"),
     ),
     Need(
         ("chunk", "page"),
@@ -374,12 +372,18 @@ NEEDS = (
     Need(("chunked",), lambda g: bool(g["law"]), "{options} needs what a chunk takes", "add --law C,G,B,A"),
     Need(
         (
-            *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
+            *("mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
             *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
         ),
         lambda g: not g["chunked"],
         "{options} has no place where --chunked gives the chunks and --law their times",
         "leave it out; --tf scales stages, --comm is the latency of a message",
+    ),
+    Need(
+        ("microbatches",),
+        lambda g: not g["chunked"] or g["chunk"] in (None, "equal"),
+        "{options} is a number of chunks, and --chunk says their size",
+        "leave one of them out",
     ),
     # Schedules that go round.
     Need(

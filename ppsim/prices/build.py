@@ -266,7 +266,20 @@ def build_costs(
 
 
 BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective", *OF_STEPS)
-TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared", "feedback", "tokens")
+TIMES = (
+    "tb",
+    "ti",
+    "tw",
+    "tfb",
+    "tr",
+    "slice_scale",
+    *BESIDE,
+    "host_link",
+    "host_link_shared",
+    "feedback",
+    "tokens",
+    "b_over_f",
+)
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
 
@@ -345,7 +358,7 @@ def _factors(schedule: Schedule, costs: CostOptions, replica: int = 0) -> dict[s
     if costs.chunked:
         from ppsim.core.ops import COMPUTE
 
-        times = times_of_chunks(costs, schedule.n_devices)
+        times = times_of_chunks(costs, schedule.n_devices, schedule.whole_microbatches)
         return {"scale": np.tile(times, (len(COMPUTE), 1))}
     if costs.mb_scale or costs.slice_scale:
         from ppsim.inputs.profile.scale import parse_scale, parse_slice_scale
@@ -403,6 +416,7 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
         "host_link_shared": bool(kinds & {Kind.OFFLOAD, Kind.RELOAD}),
         "feedback": schedule.feeds_back,
         "tokens": goes_round(schedule),
+        "b_over_f": not schedule.only_forwards,
     }
     return {name for name in TIMES if used[name]}
 
@@ -429,6 +443,7 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "host_link": f"no copies to a host{' that end in time' if costs.offload else ''}",
         "host_link_shared": "no copies to a host",
         "feedback": "no loop to feed results back through; decode has",
+        "b_over_f": "no backward",
         "tokens": "no rounds to have a rate; decode and forward-only have",
     }
     for name in TIMES:

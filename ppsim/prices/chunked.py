@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.words import counted
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppsim.core.schedule import Schedule
+    from ppsim.inputs.profile.chunk_times import FittedLaw
     from ppsim.search.splits.chunks import Chunking, Cut, Law, Pipeline
 
 PAGE = 64
@@ -30,6 +32,7 @@ class Chunks:
     run: Cut  # what runs
     best: Chunking  # of equal times and of one size
     unit: str  # of times
+    fitted: FittedLaw | None = None  # the law, where it is fitted to measured chunks
 
     def to_json(self) -> dict[str, Any]:
         """The object of ``--json``; times in the unit of the costs."""
@@ -41,6 +44,7 @@ class Chunks:
             "fixed_size": self.best.fixed.sizes[0],
             "fixed_time": self.best.fixed.time,
             "time_bound": self.best.bound,
+            **({"law": asdict(self.fitted)} if self.fitted else {}),
         }
 
     def lines(self) -> Iterator[str]:
@@ -53,6 +57,10 @@ class Chunks:
         for name, cut in rows:
             yield f"time to first token, {name}: {format_number(cut.time)} {self.unit} in {_counted(cut)}"
         gap = format_share(1 - best.bound / best.equal.time) if best.equal.time else "0%"
+        if fit := self.fitted:
+            law = ",".join(f"{number:.6g}" for number in fit.numbers)
+            errors = f"{format_share(fit.median_error)} off in the middle, {format_share(fit.worst_error)} at most"
+            yield f"law fitted to {counted(fit.chunks, 'chunk')}: --law {law}, {errors}"
         yield f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
 
 
@@ -73,28 +81,63 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOption
         raise InputError("the number of devices is missing", "give --devices")
     if (shape.chunks or 1) != 1 or (shape.stages or devices) != devices or ":" in str(spec):
         raise InputError("--chunked runs one stage on each device", "leave out --chunks")
-    return replace(shape, microbatches=len(chunks_of(costs, devices).run.sizes))
+    return replace(shape, microbatches=len(chunks_of(costs, devices, shape.microbatches).run.sizes))
 
 
-def times_of_chunks(costs: CostOptions, devices: int) -> NDArray[np.float64]:
-    """Return the time of each chunk by the law, shape (chunks,)."""
-    from ppsim.search.splits.chunks import read_law
+def share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
+    """Return the costs on more devices than the law's stage is of: each runs its share of the layers."""
+    if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):
+        return costs
+    return replace(costs, tf=(1.0 if costs.tf is None else costs.tf) * fewest / devices)
 
-    return read_law(costs.law or "").times(chunks_of(costs, devices).run.sizes)
+
+def count_chunks(spec: str, costs: CostOptions, devices: int) -> int:
+    """Count the chunks of a prompt on so many devices; 1 for a schedule that takes none."""
+    try:
+        return shape_of_chunks(spec, ShapeOptions(devices=devices), costs).microbatches or 1
+    except InputError:
+        return 1
 
 
-def chunks_of(costs: CostOptions, devices: int) -> Chunks:
-    """Find the chunks that the options ask for (InputError: no law, or no size of a chunk)."""
-    from ppsim.search.splits.chunks import Cut, cut_fixed, read_law
+def times_of_chunks(costs: CostOptions, devices: int, number: int) -> NDArray[np.float64]:
+    """Return the time of each of so many chunks by the law, shape (chunks,)."""
+    return law_of_chunks(costs)[0].times(chunks_of(costs, devices, number).run.sizes)
 
-    length, page, law = costs.chunked or 1, costs.page or PAGE, read_law(costs.law or "")
+
+def chunks_of(costs: CostOptions, devices: int, number: int | None = None) -> Chunks:
+    """Find the chunks that the options ask for, ``number`` of equal times or the best number of them.
+
+    Raises:
+        InputError: no law, no size of a chunk, or so many chunks are not possible.
+    """
+    from ppsim.search.splits.chunks import Cut, cut_equal, cut_fixed
+
+    length, page, (law, fitted) = costs.chunked or 1, costs.page or PAGE, law_of_chunks(costs)
     pipeline = _pipeline(costs, devices)
     best = _find_chunking(length, page, law, pipeline)
     run = best.equal
     if costs.chunk not in (None, "equal"):
         sizes = cut_fixed(length, _size(str(costs.chunk), page))
         run = Cut(sizes, pipeline.time(law.times(sizes)))
-    return Chunks(run, best, costs.unit or "ms")
+    elif number is not None and number != len(run.sizes):
+        equal = cut_equal(length, page, law, number)
+        if equal is None or len(equal) != number:
+            what = f"{length:,} tokens are not cut into {number} chunks of equal times in pages of {page}"
+            raise InputError(what, "another --mb, or a smaller --page")
+        run = Cut(equal, pipeline.time(law.times(equal)))
+    return Chunks(run, best, costs.unit or "ms", fitted)
+
+
+def law_of_chunks(costs: CostOptions) -> tuple[Law, FittedLaw | None]:
+    """Return the law of the options, and how it fits the table that it is from; None for one that is given."""
+    from ppsim.inputs.profile.chunk_times import fit_law, is_law_file
+    from ppsim.search.splits.chunks import Law, read_law
+
+    text = costs.law or ""
+    if not is_law_file(text):
+        return read_law(text), None
+    fitted = fit_law(text)
+    return Law(*fitted.numbers), fitted
 
 
 @lru_cache(maxsize=16)

@@ -90,7 +90,7 @@ def time_schedules(
     size = shape.stages or shape.devices
     if stages := stages_of(costs, size):
         shape = replace(shape, stages=stages)
-    check_shape(specs, shape.stages or shape.devices, shape.microbatches)
+    check_shape(specs, shape.stages or shape.devices, shape.microbatches or costs.chunked)
     check_taken(specs, shape)
     rows = [time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}

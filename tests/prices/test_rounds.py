@@ -112,6 +112,11 @@ def test_pages_and_pictures_show_rounds(tmp_path, monkeypatch):
 REFUSED = [
     (("decode", "--tb", "2"), "no full backward"),
     (("decode", "--tw", "2"), "no W"),
+    (("decode", "--layout", "Et|t|t|tL", "--b-over-f", "3"), "decode has no backward"),
+    (("decode", "--merge-bw"), "nothing to merge"),
+    (("decode", "--tfb", "2"), "no pairs of F and B"),
+    (("decode", "--replicas", "4"), "after one step"),
+    (("decode", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
     (("decode", "--recompute"), "no backward"),
     (("decode", "--p2p", "overlap"), "feeds back to the first"),
     (("decode", "--offload"), "no backward"),
@@ -192,7 +197,8 @@ def test_published_prefills(words, seconds, within):
 CHUNKED_REFUSED = [
     (("forward-only", "--chunked", "1000"), "needs what a chunk takes"),
     (("forward-only", "--chunk", "64", "--mb", "4"), "none is given"),
-    (("forward-only", "--chunked", "1000", *LAW, "--mb", "4"), "no place"),
+    (("forward-only", "--chunked", "1000", *LAW, "--chunk", "64", "--mb", "4"), "--chunk says their size"),
+    (("forward-only", "--chunked", "1000", *LAW, "--mb", "40"), "not cut into 40 chunks"),
     (("forward-only", "--chunked", "1000", *LAW, "--mb-scale", "1,2"), "no place"),
     (("forward-only", "--chunked", "1000", *LAW, "--chunk", "100"), "not a whole number of pages of 64"),
     (("forward-only", "--chunked", "1000", *LAW, "--chunk", "many"), "not a size of a chunk"),
@@ -211,8 +217,68 @@ def test_chunks_without_meaning_are_refused(words, why):
     assert why in said
 
 
-def test_several_schedules_take_no_chunks():
-    assert answer("compare", "forward-only", "--devices", "4", "--chunked", "1000", *LAW)[0] == 2
+@pytest.mark.parametrize("question", ["jitter", "memory", "optimize"])
+def test_other_questions_take_no_chunks(question):
+    name = () if question == "optimize" else ("forward-only",)
+    code, _, said = answer(question, *name, "--devices", "4", "--mb", "4", "--chunked", "1000", *LAW)
+    assert code == 2
+    assert "other schedules" in said
+
+
+def test_chunks_in_compare_and_sweep():
+    """As in run; what is no prefill does not apply. In a sweep --mb is a number of chunks, the best one without it."""
+    alone = numbers(*PREFILL, "--chunked", "131072", *LAW)
+    compared = numbers("compare", "forward-only", "1f1b", "--devices", "4", "--chunked", "131072", *LAW)
+    first, second = compared["schedules"]
+    assert first["makespan"] == pytest.approx(alone["makespan"])
+    assert "a prefill, which 1f1b is not" in second["reason"]
+    words = ("sweep", "forward-only", "--chunked", "131072", *LAW, "--metric", "makespan")
+    swept = numbers(*words[:-2], "--devices", "4", "--mb", "16,29,40")["shapes"]
+    assert [row["microbatches"] for row in swept] == [16, 29, 40]
+    assert swept[1]["makespan"] == pytest.approx(alone["makespan"])
+    assert min(row["makespan"] for row in swept) >= alone["makespan"] * (1 - 1e-12)
+    assert numbers(*PREFILL, "--chunked", "131072", *LAW, "--mb", "16")["makespan"] == pytest.approx(
+        swept[0]["makespan"]
+    )
+    assert "the least makespan" in answer(*words, "--devices", "4")[1]
+
+
+def test_more_devices_share_the_layers_of_the_fewest():
+    """A sweep over devices keeps the model: twice the devices, half the time of a chunk on each."""
+    words = ("--chunked", "131072", *LAW)
+    one, four = numbers("sweep", "forward-only", "--devices", "1,4", *words)["shapes"]
+    assert one["makespan"] == pytest.approx(numbers("run", "forward-only", "--devices", "1", *words)["makespan"])
+    shared = numbers("run", "forward-only", "--devices", "4", "--tf", "0.25", *words)
+    assert (four["microbatches"], four["makespan"]) == (shared["microbatches"], pytest.approx(shared["makespan"]))
+
+
+def test_a_law_from_measured_chunks(tmp_path):
+    """Chunks of several sizes give the law back; those of one size leave it open."""
+    c, g, b, a = 20.0, 0.0004, 0.05, 0.0000005
+    rows, before = ["tokens,time"], 0
+    for size in (8192, 4096, 4096, 8192, 2048, 16384, 4096):
+        rows.append(f"{size},{c + g * before + b * size + a * (2 * before * size + size**2)!r}")
+        before += size
+    path = tmp_path / "chunks.csv"
+    path.write_text("\n".join(rows))
+    words = ("--chunked", "131072", "--law", str(path))
+    found = numbers(*PREFILL, *words)
+    law = found["chunked"]["law"]
+    assert law["numbers"] == pytest.approx([c, g, b, a])
+    assert law["worst_error"] < 1e-9
+    assert found["makespan"] == pytest.approx(numbers(*PREFILL, "--chunked", "131072", *LAW)["makespan"])
+    assert "law fitted to 7 chunks" in answer(*PREFILL, *words, "--no-gantt")[1]
+    assert numbers("sweep", "forward-only", "--devices", "4", *words)["shapes"][0]["makespan"] == found["makespan"]
+    for text, why in (
+        ("tokens,time\n" + "\n".join(f"8192,{400 + 9 * k}" for k in range(9)), "leaves the law open"),
+        ("tokens,time\n8192,x", "a number from"),
+        ("tokens,hours\n8192,1", "no column of time"),
+        ("tokens,time", "no rows"),
+    ):
+        path.write_text(text)
+        code, _, said = answer(*PREFILL, *words)
+        assert code == 2
+        assert why in said
 
 
 STEPS = ("--devices", "4", "--mb", "8", "--steps", "3", "--t-optimizer", "2")

@@ -1,3 +1,3 @@
 """Measured costs: the profile file, the lines fitted to it, its text."""
 
-__all__ = ["costs", "lengths", "line_fit", "profile", "scale", "text"]
+__all__ = ["chunk_times", "costs", "lengths", "line_fit", "profile", "scale", "text"]

@@ -70,6 +70,11 @@ def are_factors(text: str) -> bool:
     return not names_file(text)
 
 
+def lists_numbers(text: str) -> bool:
+    """Return whether a law's text lists numbers, and names no file."""
+    return all(part and part.strip("0123456789.eE+- ") == "" for part in text.split(","))
+
+
 # Options whose values are numbers, choices and words that are never opened as a file.
 PLAIN = frozenset(
     (
@@ -81,7 +86,7 @@ PLAIN = frozenset(
         *("layout", "t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f"),
         *("p2p", "order", "channel", "message", "unshard", "reduce_grad", "shapes", "t_shape"),
         *("t_optimizer", "post_validation", "t_gather", "t_reduce_grad"),
-        *("steps", "feedback", "tokens", "placement", "chunked", "chunk", "law", "page"),
+        *("steps", "feedback", "tokens", "placement", "chunked", "chunk", "page"),
         *("tp", "ep", "dp", "mbs", "gpus", "gbs"),
     )
 )
@@ -91,6 +96,7 @@ NAMES: dict[str, Callable[[str], bool]] = {
     "schedule": names_schedule,
     "cluster": names_cluster,
     "model": names_model,
+    "law": lists_numbers,
     "mb_scale": are_factors,
     "slice_scale": are_factors,
 }

@@ -113,6 +113,9 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     model = Trained(request.model, request.training) if request.model else None
     case = Case(request.schedule.spec, request.shape, request.costs, model)
     timeline, held, prices = case.simulate()
+    if model and timeline.schedule.only_forwards:
+        what = f"{timeline.schedule.name} does not train, and the memory of a model is that of training"
+        raise InputError(what, f"ppsim memory {timeline.schedule.name} --serve --model {request.model} --cap SIZE")
     most = None
     if request.cap is not None:
         most = read_cap(request.cap).of_schedule(timeline.schedule, held.unit)

@@ -193,7 +193,8 @@ class Run(Answer[RunRequest]):
     def chunks(self) -> Chunks | None:
         """The chunks of a prompt, and the time to its first token; None where there is none."""
         costs = self.request.costs
-        return chunks_of(costs, self.schedule.n_devices) if costs.chunked else None
+        count = self.schedule.whole_microbatches
+        return chunks_of(costs, self.schedule.n_devices, count) if costs.chunked else None
 
     @cached_property
     def how_many(self) -> HowMany | None:

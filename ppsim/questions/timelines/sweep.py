@@ -36,8 +36,10 @@ from ppsim.base.patterns import matches
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
+from ppsim.inputs.profile.chunk_times import is_law_file
 from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.chunked import count_chunks, share_law
 from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class SweepRequest(Request):
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
       ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
+      ppsim sweep forward-only --devices 1,2,4,8 --chunked 131072 --law 20,0.0004,0.05,0.0000005 --metric makespan
       ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
     """
 
@@ -133,9 +136,9 @@ def answer(request: SweepRequest) -> Sweep:
     specs, grid, costs, network = request.schedules.specs, request.grid, request.costs, request.network
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
-    check_shape(specs, grid.stages or grid.devices, grid.microbatches)
+    check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
     check_taken(specs, grid)
-    shapes = list(islice(cells_of(specs, grid), MOST + 1))
+    shapes = list(islice(cells_of(specs, grid, costs), MOST + 1))
     if len(shapes) > MOST:
         raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
     files = files_of(specs, costs, network)
@@ -143,7 +146,8 @@ def answer(request: SweepRequest) -> Sweep:
     here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
     with progress(not request.face.as_json and not request.face.quiet) as report:
         cap = read_cap(request.cap) if request.cap else None
-        time_cell = TimeCell(costs, network, files if request.tasks.dask else {}, cap)
+        fewest = min((cell.devices for cell, _ in shapes), default=1) if costs.chunked else None
+        time_cell = TimeCell(costs, network, files if request.tasks.dask else {}, cap, fewest)
         contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
         capped = [asdict(cap)] if cap else []
         # No sizes, so that the grid may grow.
@@ -389,6 +393,7 @@ class TimeCell:
     # the user's files that these and the schedules name, by path; empty where all run on this machine
     files: Mapping[str, SentFile] = field(default_factory=dict)
     cap: Cap | None = None  # the most that a device may hold
+    fewest: float | None = None  # devices that chunks' law is of a stage on; None without chunks
 
     def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:
         """Time one cell."""
@@ -399,12 +404,16 @@ class TimeCell:
         moved = {there: path for path, there in placed.items() if there != path}
         source, colon, rest = cell.spec.partition(".py")
         spec = placed.get(source + colon, source + colon) + rest
-        given: dict[str, Any] = {name: getattr(self.costs, name) or "" for name in ("profile", "segments", "encoder")}
+        given: dict[str, Any] = {
+            name: getattr(self.costs, name) or "" for name in ("profile", "segments", "encoder", "law")
+        }
         given = {name: placed.get(path, path) or None for name, path in given.items()}
         for name in SCALES:
             parts = (text.rpartition("=") for text in getattr(self.costs, name))
             given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
         costs, cluster = replace(self.costs, **given), self.network.cluster
+        if self.fewest is not None:
+            costs = share_law(costs, self.fewest, cell.devices)
         network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
         timed = time_schedule(spec, shape, costs, network, self.cap)
         row = _plain(row_object(timed, "rows", "sweep"))
@@ -433,17 +442,22 @@ def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions
     """Read the files that options and schedules name, to send them with the tasks."""
     code = [source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found]
     factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
-    return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, network.cluster])
+    law = costs.law if is_law_file(costs.law or "") else None
+    return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, law, network.cluster])
 
 
-def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs)."""
+def cells_of(specs: tuple[str, ...], grid: GridOptions, costs: CostOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
+    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs).
+
+    Of a prompt in chunks without a number of microbatches, the best number of chunks.
+    """
     from ppsim.schedules import family_of, schedule_from, split_chunks
 
     families = {spec: family_of(spec) for spec in specs}
     varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
     if grid.chunks and not varied:
         raise InputError(f"--chunks has no effect: none of {', '.join(specs)} takes several", "NAME:V, or leave it out")
+    counts = grid.stages or grid.devices or ()
     for spec in specs:
         family = families[spec]
         if family is None:
@@ -451,7 +465,10 @@ def cells_of(specs: tuple[str, ...], grid: GridOptions) -> Iterator[tuple[Cell, 
             yield Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
             continue
         spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
-        for each, size, m in product(spelled, grid.stages or grid.devices or (), grid.microbatches or ()):
+        numbers = {count: grid.microbatches or [] for count in counts}
+        if costs.chunked and not grid.microbatches:
+            numbers = {each: [count_chunks(spec, share_law(costs, min(counts), each), each)] for each in counts}
+        for each, (size, m) in product(spelled, [(count, m) for count in counts for m in numbers[count]]):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
             yield (

@@ -117,17 +117,23 @@ def _cuts_of_equal_times(length: int, page: int, law: Law, pipeline: Pipeline, k
     for chunks in range(1, min(MOST_CHUNKS, -(-length // page)) + 1):
         if slowest * (chunks * law.chunk + least) > known and chunks > 1:
             return
-        low, high = 0.0, float(law.times([length])[0]) + law.prefix * length
-        found = None
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            sizes = _cut_by_time(length, page, law, middle, chunks)
-            if sizes is None:
-                low = middle
-            else:
-                high, found = middle, sizes
+        found = cut_equal(length, page, law, chunks)
         if found is not None:
             yield Cut(found, pipeline.time(law.times(found)))
+
+
+def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] | None:
+    """Cut a prompt into at most so many chunks whose longest takes the least time; None where pages are too large."""
+    low, high = 0.0, float(law.times([length])[0]) + law.prefix * length
+    found = None
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        sizes = _cut_by_time(length, page, law, middle, chunks)
+        if sizes is None:
+            low = middle
+        else:
+            high, found = middle, sizes
+    return found
 
 
 def _cut_by_time(length: int, page: int, law: Law, time: float, most: int) -> tuple[int, ...] | None:

@@ -84,7 +84,8 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         return {"off": reason}
     timeline, costs = document.timelines[number], document.costs[number]
     schedule = timeline.schedule
-    rounds = {"rounds": schedule.n_rounds} if schedule.n_rounds > 1 else {}
+    rounds: dict[str, Any] = {"rounds": schedule.n_rounds} if schedule.n_rounds > 1 else {}
+    rounds |= {} if schedule.flushes else {"flushes": False}
     feedback = {"feeds_back": True, "feedback": costs.feedback} if schedule.feeds_back else {}
     bounds = document.edit_bounds[number] if document.edit_bounds else (np.nan, np.nan)
     memory = document.memory_models[number] if document.memory_models else None

@@ -85,7 +85,7 @@ def small(name: str) -> Schedule:
 def read_back(csv: str, like: Schedule) -> Schedule | None:
     """Return the schedule of queues in torch's cells, or None where it has faults."""
     draft = replace(parse(csv, "edited.csv"), n_slices=like.n_slices, partly=like.partly)
-    draft = replace(draft, n_rounds=like.n_rounds, feeds_back=like.feeds_back)
+    draft = replace(draft, n_rounds=like.n_rounds, feeds_back=like.feeds_back, flushes=like.flushes)
     if check(draft).faults:
         return None
     return replace(draft.schedule(), placement=like.placement)  # microbatches of one end alone tell no second replica
@@ -182,6 +182,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "copies to the host": ("interleaved", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
     "recompute": ("1f1b", {"recompute": "full", "comm": 0.25}),
     "recompute of a part": ("1f1b", {"recompute": "layers:1", "layout": "Et|t|t|tL"}),
+    "training steps": (
+        "interleaved",
+        {"steps": 2, "t_optimizer": 1.5, "t_gather": 0.5, "t_reduce_grad": 0.75},
+    ),
+    "steps that no device waits for": ("zb-1p", {"steps": 3, "t_optimizer": 1.5, "post_validation": True}),
+    "a pipeline that is never drained": ("pipedream-2bw", {"steps": 3, "t_optimizer": 0.5}),
     "a steady state of a decoder": ("decode", {"steps": 3, "comm": 0.25, "feedback": 0.6}),
     "steps": ("1f1b", {"tf": [1, 2, 1, 1.5], "comm": 0.3, "link": ["0-1=0.7"], "speed": [1, 1, 0.8, 1]}),
     "slices": ("seq1f1b", {"slices": 4}),

@@ -124,6 +124,7 @@ def test_by_period_the_longest_stage_decides():
 REFUSED = [
     (("memory", "1f1b", "--serve", *LLAMA, "--cap", "9GiB"), "1f1b trains"),
     (("memory", "--serve", "--devices", "8", "--cap", "9GiB"), "needs the model"),
+    (("memory", "decode", "--mb", "4", *LLAMA[:4]), "decode does not train"),
     (("memory", "--serve", *LLAMA), "needs the memory"),
     (("memory", "--serve", *LLAMA, "--cap", "9"), "has no unit"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tf", "2"), "no time changes"),

@@ -83,17 +83,22 @@ function idleOfQueues(sheet, timed, makespan) {
   const { ops, end } = timed;
   const found = idleBeforeOps(sheet, timed);
   splitImbalance(timed, found, makespan);
-  const first = of => Array.from({ length: sheet.devices }, (_, device) => {
-    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) if (of.includes(ops.kind[op])) return op;
-    return NO_OP;
-  });
+  const trains = ops.kind.some(kind => kind === BACKWARD_KIND || kind === INPUT_KIND);
+  const stepOf = op => ops.device[op] * sheet.rounds + (trains && sheet.flushes ? roundOf(sheet, ops.microbatch[op]) : 0);
+  const first = of => {
+    const firsts = new Array(sheet.devices * sheet.rounds).fill(NO_OP);
+    for (let op = ops.size - 1; op >= 0; op--) if (of.includes(ops.kind[op])) firsts[stepOf(op)] = op;
+    return firsts;
+  };
   const [forward, backward] = [first([FORWARD_KIND]), first([BACKWARD_KIND, INPUT_KIND]).map(op => op < 0 ? op : ops.pair[op] >= 0 && ops.pair[op] < op ? op - 1 : op)];
   for (const segment of found) {
-    const device = ops.device[segment.op];
+    const step = stepOf(segment.op);
+    const names = [segment.op, segment.blamed].map(op => sheet.kinds[ops.kind[op]].name);
+    if (segment.cause !== WHY.collective && (names[0] === 'NORM' || names[0] === 'SYNC' || names[1] === 'OPT')) segment.cause = WHY.optimizer;
     if (segment.cause === WHY.message && fedBack(sheet, ops, segment.blamed)) segment.cause = WHY.feedback;
     if (segment.cause !== WHY.compute && segment.cause !== WHY.order) continue;
-    if (segment.op <= forward[device]) segment.cause = WHY.fill;
-    else if (segment.op === backward[device]) segment.cause = WHY.turnaround;
+    if (segment.op <= forward[step]) segment.cause = WHY.fill;
+    else if (segment.op === backward[step]) segment.cause = WHY.turnaround;
   }
   const rows = Array.from({ length: sheet.devices }, () => []);
   for (const segment of found) rows[ops.device[segment.op]].push(segment);

@@ -16,7 +16,7 @@ async function sheetOf(timeline) {
     ...edit, kinds: REPORT.edit_kinds, devices: timeline.devices, stages: timeline.stages, time, laned: Boolean(edit.queues),
     scale: scale.length ? scale : null, comm: typeof edit.comm === 'number' ? edit.comm : await column(edit.comm),
     pairTime: edit.pair_time ? await column(edit.pair_time) : null, speed: edit.speed ? await column(edit.speed) : null,
-    slices: edit.slices ?? 1, partly: edit.partly ?? [], rounds: edit.rounds ?? 1, feedsBack: Boolean(edit.feeds_back),
+    slices: edit.slices ?? 1, partly: edit.partly ?? [], rounds: edit.rounds ?? 1, flushes: edit.flushes ?? true, feedsBack: Boolean(edit.feeds_back),
     feedback: edit.feedback ?? null, roundMicrobatches: timeline.microbatches / (edit.rounds ?? 1), each: null,
   };
   const queues = Array.from({ length: timeline.devices }, (_, device) => {

@@ -119,13 +119,16 @@ function neighbour(sheet, ops, op, kind, made) {
   return stage < sheet.stages - 1 ? of(GRADIENT, stage + 1) : of(ACTIVATION, stage);
 }
 
+/** The round that a microbatch belongs to. */
+const roundOf = (sheet, microbatch) => sheet.rounds > 1 ? Math.floor(microbatch / sheet.roundMicrobatches) : 0;
+
 /** The op that makes one of a kind's other needs. */
 function needed(sheet, ops, op, need, made, microbatches) {
   const [stage, device, last] = [ops.stage[op], ops.device[op], sheet.stages - 1];
   if (need.unless !== undefined && made(need.unless, device, ops.microbatch[op]) !== NO_OP) return NO_OP;
   if (need.only ? stage !== (need.only === 'first' ? 0 : last) : stage === { previous: 0, next: last }[need.at]) return NO_OP;
   const microbatch = ops.microbatch[op] + (need.ahead ?? 0);
-  if (microbatch < 0 || microbatch >= microbatches) return NO_OP;
+  if (microbatch < 0 || microbatch >= microbatches || roundOf(sheet, microbatch) !== roundOf(sheet, ops.microbatch[op])) return NO_OP;
   let found = NO_OP;
   if (need.at === 'any') {
     for (let row = 0; row < Math.max(sheet.stages, sheet.devices); row++) found = Math.max(found, made(need.result, row, microbatch));
