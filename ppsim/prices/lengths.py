@@ -155,6 +155,9 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
         sequences = equal_sequences(replicas or 1, M)
     else:
         return None
+    if schedule.n_rounds > 1:
+        what = f"sequences of different lengths are of one step, and {schedule.name} has {schedule.n_rounds}"
+        raise InputError(what, "--steps 1")
     load = Load(sequences, sequences.factors(M))
     if options.cp_of is None:
         return load

@@ -18,6 +18,7 @@ from ppsim.workload.hardware import hardware
 from tests.cli.option_fuzz import commands
 from tests.clock import HANG_S
 from tests.commands import answer, invoke, process
+from tests.pages import texts
 from tests.real_runs import PRIMUS
 
 README = Path(__file__).parents[2] / "README.md"
@@ -25,10 +26,15 @@ RUN = ["run", "--schedule", "1f1b", "--stages", "4", "--mb", "8"]
 
 
 @pytest.mark.slow
-def test_first_example_prints_what_the_readme_shows():
-    shown = re.search(r"```\n(1F1B  4 devices.*?)```", README.read_text(), re.S)
-    assert shown
-    assert process(*RUN).stdout == shown[1]
+def test_first_example_prints_what_the_picture_of_readme_shows():
+    """The command of README's first block, and each line of numbers below the chart."""
+    command = re.search(r"^ppsim (run .*)$", README.read_text(), re.M)
+    assert command
+    shown = " ".join(" ".join(texts((README.parent / "gallery" / "run.terminal.svg").read_text())).split())
+    assert f"$ ppsim {command[1]} " in shown
+    lines = process(*command[1].split()).stdout.partition("\n\n")[2].splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if " ".join(line.split()) not in shown] == []
 
 
 @pytest.mark.slow

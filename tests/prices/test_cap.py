@@ -145,11 +145,11 @@ def test_a_number_counts_the_same_activations_in_every_command(name, cap):
         assert "one for all is taken here" in str(refused("explain", *words))
 
 
-@pytest.mark.parametrize(("placement", "chunks"), [("linear", 1), ("v", 2), ("loop", 3)])
-def test_a_search_counts_the_activations_that_the_others_count(tmp_path, placement, chunks):
+@pytest.mark.parametrize(("placement", "chunks", "microbatches"), [("linear", 1, 3), ("v", 2, 3), ("loop", 3, 2)])
+def test_a_search_counts_the_activations_that_the_others_count(tmp_path, placement, chunks, microbatches):
     """What ``optimize`` finds within a cap fits it in ``run``, and something of the cap's size is found."""
     file = str(tmp_path / "best.csv")
-    words = ("--devices", "2", "--mb", "3", "--placement", placement, "--chunks", str(chunks))
+    words = ("--devices", "2", "--mb", str(microbatches), "--placement", placement, "--chunks", str(chunks))
     found = ask("optimize", *words, "--cap", "2", "--time-limit", "30", "-o", file)
     assert found["cap"] == [2 * chunks] * 2
     assert chunks < max(found["peak_activations"]) <= 2 * chunks

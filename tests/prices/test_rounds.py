@@ -213,3 +213,88 @@ def test_chunks_without_meaning_are_refused(words, why):
 
 def test_several_schedules_take_no_chunks():
     assert answer("compare", "forward-only", "--devices", "4", "--chunked", "1000", *LAW)[0] == 2
+
+
+STEPS = ("--devices", "4", "--mb", "8", "--steps", "3", "--t-optimizer", "2")
+
+
+def test_training_steps_have_a_period():
+    """The step that people measure: makespan and optimizer; without the barrier the longest span and optimizer."""
+    alone = numbers("run", "zb-2p", "--devices", "4", "--mb", "8")
+    found = numbers("run", "zb-2p", *STEPS)
+    assert found["period"] == alone["makespan"] + 2
+    assert found["makespan"] == 3 * found["period"]
+    assert (found["steps"], found["rate_counts"]) == (3, "microbatches")
+    assert found["period_cause"] == "all devices end a step in 27, then the optimizer takes 2"
+    span = alone["ideal"] / (1 - alone["bubble_rate_span"])
+    assert numbers("run", "zb-2p", *STEPS, "--post-validation")["period"] == pytest.approx(span + 2)
+    assert numbers("run", "1f1b", "--devices", "4", "--mb", "8", "--t-optimizer", "2,1,1,3")["period"] == 36
+
+
+def test_a_schedule_that_is_never_drained_has_a_rate():
+    """PipeDream-2BW: no bubble in its period, and two versions of the weights, in memory too."""
+    found = numbers("run", "pipedream-2bw", *STEPS)
+    assert (found["period"], found["round_bubble"], found["weight_versions"]) == (26, 0, 2)
+    assert numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "8")["rate"] == pytest.approx(1 / 3)
+    words = ("--devices", "4", "--mb", "8", "--model", "llama3-8b")
+    held = [numbers("memory", name, *words)["parts"] for name in ("1f1b", "pipedream-2bw")]
+    assert held[1] == {**held[0], "older weights": held[0]["weights"]}
+
+
+def test_idle_time_has_the_cause_optimizer():
+    """Devices that are done early wait for the norm of all gradients; explain, compare and pages know the cause."""
+    found = numbers("explain", "1f1b", *STEPS)
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert found["idle_by_cause"]["optimizer"] == pytest.approx(3 * (2 + 4 + 6))
+    assert found["idle_by_cause"]["turnaround"] == pytest.approx(3 * (2 + 4 + 6))
+    assert "optimizer" in answer("explain", "1f1b", *STEPS)[1]
+    without = numbers("explain", "1f1b", *STEPS, "--post-validation")
+    assert "optimizer" not in without["idle_by_cause"]
+
+
+def test_compare_and_sweep_go_by_the_period_of_steps():
+    both = numbers("compare", "1f1b", "zb-2p", "pipedream-2bw", *STEPS)
+    assert [row["period"] for row in both["schedules"]] == [35, 29, 26]
+    swept = numbers("sweep", "1f1b", "--devices", "4", "--mb", "8,16", "--steps", "2", "--t-optimizer", "2")
+    assert [row["period"] for row in swept["shapes"]] == [35, 59]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "pipedream-2bw"])
+def test_files_keep_training_steps(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = numbers("run", name, *STEPS)
+    assert answer("run", name, *STEPS, "-o", "x.json", "-o", "x.html", "-o", "x.svg")[0] == 0
+    again = numbers("run", "x.json", "--t-optimizer", "2")
+    assert [again[key] for key in ("period", "steps", "makespan")] == [
+        before[key] for key in ("period", "steps", "makespan")
+    ]
+    assert "optimizer step" in Path("x.html").read_text()
+    code, _, said = answer("run", "x.json", "--post-validation")
+    assert (code, "has its steps already" in said) == (2, True)
+
+
+STEPS_REFUSED = [
+    (("run", "forward-only", "--t-optimizer", "1"), "has no optimizer step"),
+    (("run", "decode", "--t-optimizer", "1"), "has no optimizer step"),
+    (("run", "decode", "--post-validation"), "no optimizer step to validate"),
+    (("run", "1f1b", "--steps", "0"), "not in the range"),
+    (("run", "1f1b", "--t-optimizer", "1,2"), "2 values for 4 devices"),
+    (("run", "1f1b", "--t-gather", "-1"), "zero or more"),
+    (("run", "1f1b", "--steps", "2", "--grid"), "cannot take OPT"),
+    (("run", "1f1b", "--t-optimizer", "2", "--p2p", "overlap"), "the simple model times"),
+    (("run", "1f1b", "--steps", "2", "--replicas", "4"), "after one step"),
+    (("run", "1f1b", "--steps", "2", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
+    (("run", "pipedream-2bw", "--post-validation"), "changes nothing"),
+    (("run", "pipedream-2bw", "--t-gather", "1"), "no step starts with a gather"),
+    (("run", "pipedream-2bw", "--steps", "2", "--mb", "3"), "more than two versions"),
+    (("optimize", "--t-optimizer", "1"), "knows one round"),
+    (("partition", "1f1b", "--t-layer", "1*4", "--post-validation"), "knows one round"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), STEPS_REFUSED, ids=[" ".join(words) for words, _ in STEPS_REFUSED])
+def test_steps_without_meaning_are_refused(words, why):
+    more = () if "--mb" in words else ("--mb", "4")
+    code, _, said = answer(*words, "--devices", "4", *more)
+    assert code == 2
+    assert why in said

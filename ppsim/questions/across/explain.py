@@ -34,6 +34,7 @@ from ppsim.prices.dealing import (
     loads_section,
     maps_of,
 )
+from ppsim.prices.editable import make_editable
 from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.several import SIMPLE
@@ -159,10 +160,12 @@ def answer(request: ExplainRequest) -> Explained:
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
+        prices = stated.found.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
         explanation, base, simulated = _explain_simulated(request)
-        inputs, execution = inputs_of(given, simulated.prices), simulated.execution
+        prices = simulated.prices
+        inputs, execution = inputs_of(given, prices), simulated.execution
         each, load = simulated.replicas, simulated.load
         dealt = _deal(request, base, simulated, request.dealing)
     tried = _try_changes(request, explanation, base, given, stated)
@@ -172,7 +175,7 @@ def answer(request: ExplainRequest) -> Explained:
     else:
         _refuse_dealing(request, stated)
     told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
-    found = Explained(request, explanation, *told)
+    found = Explained(request, explanation, prices, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
 
@@ -207,6 +210,7 @@ class Explained(Answer[ExplainRequest]):
 
     Attributes:
         explanation: idle time by cause, the critical path, what each time gains.
+        costs: what was simulated, or what the times of a file show.
         changes: what was tried, each simulated.
         inputs: how to make the answer again.
         stated: the run of a file; None where it was simulated.
@@ -220,6 +224,7 @@ class Explained(Answer[ExplainRequest]):
     """
 
     explanation: Explanation
+    costs: Costs
     changes: tuple[WhatIf, ...]
     inputs: dict[str, Any]
     stated: Stated | None = None
@@ -345,7 +350,9 @@ class Explained(Answer[ExplainRequest]):
                 below = lines_of_page([*job_lines(self.slowdown, self.mending)])
                 below += workers_svg(_worker_map(self.slowdown), PAGE)
                 document = replace(document, below=below)
-            return replace(document, story=self.story) if suffix == ".html" else document
+            if suffix != ".html":
+                return document
+            return make_editable(replace(document, story=self.story), [self.costs])
 
         idles = [self.explanation.idle]
         return document_writers([timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict)

@@ -28,6 +28,7 @@ from ppsim.base.results import Results
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
 from ppsim.prices.build import add_memory
+from ppsim.prices.editable import make_editable
 from ppsim.questions.optimum.optimize_text import (
     front_line,
     front_lines,
@@ -310,6 +311,8 @@ class Optimized(Answer[OptimizeRequest]):
     def _complete(self, document: Document, suffix: str) -> Document:
         from ppsim.show.files.document import abilities_of
 
+        if suffix == ".html":
+            document = make_editable(document, [self.outcome.problem.costs] * len(document.timelines))
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
         prices = [self.outcome.problem.costs] * len(document.timelines)

@@ -27,6 +27,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.prices.dealing import DealOptions
+from ppsim.prices.editable import make_editable
 from ppsim.prices.lengths import LengthOptions
 from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.several import time_schedules
@@ -198,6 +199,8 @@ class Comparison(Answer[CompareRequest]):
             document = replace(document, executions=executions)
         insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
         document = replace(document, insides=insides)
+        if suffix == ".html":
+            document = make_editable(document, self.costs)
         return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
 
     def _table(self) -> Iterator[Block]:

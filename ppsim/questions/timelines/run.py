@@ -39,6 +39,7 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
+from ppsim.prices.editable import make_editable
 from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
@@ -403,8 +404,11 @@ class Run(Answer[RunRequest]):
             document = replace(document, cluster=cluster_map(self.execution, per_node))
         if suffix == ".html" and self.load and self.replicas:
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+        if suffix == ".html":
+            document = make_editable(document, [self.costs])
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
+            document = replace(document, memory_models=(self.held.model,))
         shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:

@@ -13,6 +13,7 @@ __all__ = [
     "gantt_strokes",
     "gantt_text",
     "lanes",
+    "layer_map",
     "legend",
     "letters",
     "load_map",

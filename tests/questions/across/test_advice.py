@@ -14,7 +14,7 @@ from tests.commands import invoke, refused
 from tests.real_runs import STRAGGLERS
 
 SMALL = ["--devices", "4", "--mb", "8"]
-LINKED = [*SMALL, "--link", "1-2=5"]
+LINKED = ["--devices", "3", "--mb", "6", "--link", "1-2=5"]
 ROUNDING = 1e-9
 
 
@@ -81,7 +81,7 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
         first = named_first(found)
         assert first["makespan"] <= min(fit)
         assert first["held"] <= cap
-        assert found["memory"] == {"held": 4.0, "cap": cap, "unit": "activations"}
+        assert found["memory"] == {"held": 3.0, "cap": cap, "unit": "activations"}
     advice = asked("explain", "1f1b", *SMALL, "--cap", "2")["advice"]
     assert "which holds 2, not 4 activations" in advice
     assert "nothing says how many bytes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))

@@ -44,7 +44,7 @@ def test_1f1b_in_a_screenful():
 @pytest.mark.parametrize("words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")])
 def test_json_adds_up(words):
     """Causes sum to the idle time, by device too; the path's last op ends with the iteration."""
-    found = explained("1f1b", "--stages", "4", "--mb", "8", *words)
+    found = explained("1f1b", "--stages", "4", "--mb", "8", *words, "--what-if", "mb=16")
     assert found["schema"] == "ppsim.explain/1"
     assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
     assert sum(map(sum, found["causes_by_device"].values())) == pytest.approx(found["idle"])
@@ -178,13 +178,13 @@ def test_a_view_of_nothing_is_refused():
 
 def test_a_file_with_times_is_explained_as_it_is(tmp_path):
     """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
-    path, words = str(tmp_path / "a.json"), ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.375")
+    path, words = str(tmp_path / "a.json"), ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375")
     assert CliRunner().invoke(group, ["run", *words, "-q", "-o", path]).exit_code == 0
-    found, known = explained(path), explained(*words)
+    found, known = explained(path), explained(*words, "--what-if", "mb=16")
     assert found["idle_by_cause"] == pytest.approx(known["idle_by_cause"])
     assert found["simulated_makespan"] == found["makespan"] == known["makespan"]
     assert "schedule=zb-1p (I = W = B/2)" in [each["change"] for each in found["what_if"]]
-    assert explained(path, "--comm", "0")["makespan"] == 33
+    assert explained(path, "--comm", "0", "--what-if", "tf=1")["makespan"] == 18
 
 
 @pytest.mark.slow

@@ -76,11 +76,11 @@ def test_every_number_is_shown_somewhere_known():
         assert column.meaning
 
 
-def test_the_readme_explains_what_the_summary_shows():
-    """Each number of the summary is in the README's first example, with what it means."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
+def test_the_page_on_numbers_explains_what_the_summary_shows():
+    """Each number of the summary is in the first example of the page on numbers, with what it means."""
+    page = (Path(__file__).parents[3] / "gallery" / "site" / "numbers.md").read_text()
     for column in columns_of("summary"):
-        line = re.search(rf"^{column.heading} .*$", readme, re.MULTILINE)
+        line = re.search(rf"^{column.heading} .*$", page, re.MULTILINE)
         assert line, column.key
         assert column.note or column.meaning in line[0]
 

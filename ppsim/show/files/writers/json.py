@@ -41,7 +41,8 @@ def run_object(
     device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
     ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
     ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``: each step needs the
-    results of the step before. On the stages of ``partly`` R runs a part of the forward again.
+    results of the step before. Without ``flushes`` a step begins before the one before it ends, with
+    ``weight_versions`` of the weights on each device. On the stages of ``partly`` R runs a part of the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -52,6 +53,7 @@ def run_object(
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"steps": schedule.n_rounds} if schedule.n_rounds > 1 else {}),
         **({"feeds_back": True} if schedule.feeds_back else {}),
+        **({} if schedule.flushes else {"flushes": False, "weight_versions": schedule.weight_versions}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
