@@ -32,6 +32,7 @@ from ppsim.ask.terminal import TONES, count_colours, shows_colours
 from ppsim.ask.words import counted
 from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.base.notes import progress
+from ppsim.base.numbers import align_decimals
 from ppsim.base.patterns import matches
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
@@ -306,11 +307,11 @@ class Sweep(Answer[SweepRequest]):
             _, devices, m = cell
             if value is not None and cell not in over:
                 best[devices, m] = min(value, best.get((devices, m), value))
+        column = _column(metric)
+        texts = align_decimals(["-" if value is None else column.text(value) for value in values.values()])
         cells = {
-            cell: "-"
-            if value is None
-            else _column(metric).text(value) + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
-            for cell, value in values.items()
+            cell: text if value is None else text + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
+            for text, (cell, value) in zip(texts, values.items(), strict=True)
         }
         across = sorted({m for _, _, m in self.cells})
         looks = _shade(values, count_colours(screen)) if shows_colours(screen) else {}
