@@ -150,6 +150,7 @@ XTERM_CAUSES = {  # idle time by cause, on a light and on a dark terminal
     "copy": (17, 254),
     "barrier": (235, 193),
     "feedback": (238, 225),
+    "optimizer": (228, 158),
 }
 FEW_COLOURS, MANY_COLOURS = 256, 1 << 24  # of a terminal
 MUTED = "#66707E"
