@@ -157,17 +157,21 @@ def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None
 
     # A pipe has no width of its own, and numbers are left out where there are few columns.
     screen = console() if "COLUMNS" in os.environ else console(WIDEST)
-    colour = shows_colours(screen)
-    # Of 16 colours both shades of a kind would get the same: letters tell the ops apart.
-    basic = screen.is_terminal and screen.color_system == "standard" and not screen.no_color
-    columns = min(screen.width, WIDEST)
-    chart = gantt(timeline, metrics, columns, colour, screen.encoding, basic=basic, marks=marks, lanes=lanes)
+    columns, colours = min(screen.width, WIDEST), count_colours(screen)
+    chart = gantt(timeline, metrics, columns, colours, screen.encoding, marks=marks, lanes=lanes)
     screen.print(chart, crop=False)
 
 
+def count_colours(screen: Console) -> int:
+    """How many colours a console has: 0, 16, 256 or 16,777,216."""
+    if not screen.is_terminal or screen.no_color or screen.color_system is None:
+        return 0
+    return {"256": 256, "truecolor": 1 << 24}.get(screen.color_system, 16)
+
+
 def shows_colours(screen: Console) -> bool:
-    """Whether a console has the colours of figures."""
-    return screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color
+    """Whether a console has colours enough for heat maps and causes."""
+    return count_colours(screen) >= 256
 
 
 def console(at_least: int = 20, *, err: bool = False) -> Console:

@@ -144,6 +144,26 @@ def needs(family: Family) -> str:
     return "; ".join(rule.text for rule in family.rules) or "any P, V, M"
 
 
+# Rules in the letters of the list, where they are short.
+_SHORT = {
+    "one stage per device": "V = 1",
+    "two stages per device": "V = 2",
+    "at least two stages per device": "V >= 2",
+    "an even number of stages per device, two for each wave": "V even",
+    "an even number of devices": "P even",
+    "an even number of microbatches, half from each end": "M even",
+    "at least two slices (--slices)": "K >= 2",
+    "at least 2P microbatches": "M >= 2P",
+    "at least P microbatches": "M >= P",
+}
+
+
+def short_needs(family: Family) -> str:
+    """The rules of a schedule in letters, those that take a sentence left out."""
+    texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
+    return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
+
+
 def family_object(family: Family) -> dict[str, Any]:
     """A schedule's facts for --json."""
     return {

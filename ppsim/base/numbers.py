@@ -59,6 +59,13 @@ def align_decimals(texts: Sequence[str]) -> list[str]:
     return [text if each is None else _with_decimals(each, most) for text, each in zip(texts, found, strict=True)]
 
 
+def align_right(texts: Sequence[str]) -> list[str]:
+    """Write the numbers of a column with decimals below decimals, all as wide as the widest."""
+    aligned = align_decimals(texts)
+    wide = max(map(len, aligned), default=0)
+    return [text.rjust(wide) for text in aligned]
+
+
 def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     """Write the numbers of a table's columns so, the names of the first as they are."""
     wide = max(map(len, rows), default=0)

@@ -59,7 +59,8 @@ def test_lines_fit_and_words_stay_whole(name, columns, monkeypatch):
     assert lines
     wide = [line for line in lines if len(line) > columns and len(line.split()) > 1]
     assert [line for line in wide if not any(len(word) > columns - 20 for word in line.split())] == []
-    assert not any("\u2026" in line or "..." in line for line in lines)
+    if name != "list":  # which has as much of a sentence as there is room for
+        assert not any("\u2026" in line or "..." in line for line in lines)
 
 
 @pytest.mark.parametrize("env", [{}, {"COLUMNS": "20"}, {"FORCE_COLOR": "1", "TERM": "xterm-256color"}])
@@ -98,13 +99,13 @@ def test_colours_say_what_matters(name, coloured, monkeypatch):
 
 @pytest.mark.slow
 def test_an_error_within_the_tolerance_is_green_and_one_beyond_it_red(monkeypatch):
-    """In the column of held-out errors, and in the verdict below."""
+    """In the column of held-out errors, and in the verdict above it."""
     within = printed(COMMANDS["validate"], 120, monkeypatch)
     assert re.search(r"\x1b\[32m *[+-]\d\.\d%", within)
-    assert re.search(r"\x1b\[32mwithin the tolerance", within)
+    assert re.match(r"\x1b\[32mheld-out predictions are off by [^\x1b]*: within", within)
     beyond = printed(COMMANDS["validate"] + " --tolerance 0.1%", 120, monkeypatch)
     assert re.search(r"\x1b\[31m *[+-]\d\.\d%", beyond)
-    assert re.search(r"\x1b\[1;31mNOT within the tolerance", beyond)
+    assert re.match(r"\x1b\[1;31mheld-out predictions are off by [^\x1b]*: NOT within", beyond)
 
 
 @pytest.mark.slow

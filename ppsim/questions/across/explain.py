@@ -16,7 +16,7 @@ from ppsim.ask.given import SHAPE, TIMING, Given
 from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.terminal import shows_colours
+from ppsim.ask.terminal import count_colours, shows_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
@@ -434,7 +434,9 @@ class Explained(Answer[ExplainRequest]):
             yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
             if not line and chart:
                 idle = self.explanation.idle
-                yield Chart(self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle))
+                yield Chart(
+                    self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle, count_colours(screen))
+                )
                 yield ""
                 chart = False
 

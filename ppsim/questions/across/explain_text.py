@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.words import counted, shape_line, title_of
-from ppsim.base.numbers import format_change, format_number, format_part, format_share
+from ppsim.base.numbers import align_decimals, align_right, format_change, format_number, format_part, format_share
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,10 +40,12 @@ def explain_lines(
     width = screen.width if screen.is_terminal else WIDEST
     yield from heading_lines(explanation, stated)
     yield ""
-    for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1]):
+    causes = sorted(idle.by_cause.items(), key=lambda pair: -pair[1])
+    times = align_decimals([part(time) for _, time in causes])
+    for (name, _), time in zip(causes, times, strict=True):
         by_device = idle.by_device[:, NAMES.index(name)]
         worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
-        row = f"  {part(time):>8}  {name:<10} {CAUSES[name]:<40}"
+        row = f"  {time:>8}  {name:<10} {CAUSES[name]:<40}"
         for d in worst:
             more = f" dev {d}: {part(float(by_device[d]))} "
             row += more if by_device[d] > 0 and len(row) + len(more) <= width else ""
@@ -68,11 +70,16 @@ def explain_lines(
         of_job = f" of replica {stated.replica} alone" if stated and several else ""
         yield f"what if (each simulated{of_job}{against}):"
     named = max([26, *(len(change.text) for change in changes)])
-    for change in changes:
-        numbers = (
-            f"{format_number(change.metrics.makespan)} {unit}, {format_number(change.per_microbatch)} per microbatch"
+    spans, shares, rates = (
+        align_right(cells)
+        for cells in (
+            [format_number(change.metrics.makespan) for change in changes],
+            [format_number(change.per_microbatch) for change in changes],
+            [format_share(change.metrics.bubble_rate) for change in changes],
         )
-        yield f"  {change.text:<{named}} {numbers}, bubble_rate {format_share(change.metrics.bubble_rate)}"
+    )
+    for change, span, share, rate in zip(changes, spans, shares, rates, strict=True):
+        yield f"  {change.text:<{named}} {span} {unit}, {share} per microbatch, bubble_rate {rate}"
 
 
 def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
@@ -123,9 +130,10 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
     yield ""
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
     named = max(len(change.what) for change in mending)
-    for change in mending:
-        gain = format_change(change.step / (step or 1.0) - 1)
-        yield f"  {change.what:<{named}}  {format_number(change.step)} {unit}  {gain}"
+    steps = align_right([format_number(change.step) for change in mending])
+    gains = align_right([format_change(change.step / (step or 1.0) - 1) for change in mending])
+    for change, time, gain in zip(mending, steps, gains, strict=True):
+        yield f"  {change.what:<{named}}  {time} {unit}  {gain}"
 
 
 def _named(values: Iterable[tuple[object, float]]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, fact, heading
+from ppsim.ask.blocks import Block, Line, Table, fact, heading
 from ppsim.ask.given import Given
 from ppsim.ask.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
@@ -24,7 +24,7 @@ from ppsim.ask.words import counted, shape_line, title_of
 from ppsim.ask.write import command_line, inputs_of
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import align_decimals, format_number, format_share
 from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
@@ -355,8 +355,9 @@ class Partitioned(Answer[PartitionRequest]):
         yield from self._devices()
         if found.runner_ups:
             yield heading("\nnext best" + ("" if found.ranked else " of those simulated"))
-            for split, makespan in found.runner_ups:
-                yield f"  {format_number(makespan):>10}  {','.join(map(str, split))}"
+            times = align_decimals([format_number(makespan) for _, makespan in found.runner_ups])
+            for time, (split, _) in zip(times, found.runner_ups, strict=True):
+                yield f"  {time:>10}  {','.join(map(str, split))}"
         yield ""
         yield fact("flags     ", flags_of(layout))
         yield fact("run it    ", (self._line_again(), "try"))
@@ -388,15 +389,21 @@ class Partitioned(Answer[PartitionRequest]):
 
         schedule, span, busy = self.schedule, self.makespan, self._busy
         held = "most held" if self.held.unit == "B" else "activations"
-        yield heading(f"\ndevice        busy    idle  {held:>11}  stages")
+        headings, rows = ["device", "busy", "idle", held, "stages"], list[list[str]]()
         for device in range(min(schedule.n_devices, MOST_ROWS)):
             own = sorted({int(s) for s in schedule.stage[schedule.queue(device)]})
             stages = "  ".join(f"{s}: {format_content(self.layout.content[s : s + 1]) or '(empty)'}" for s in own)
             idle = format_share(1 - busy[device] / span) if span else "0%"
-            held = format_size(self.held.peak[device], self.held.unit)
-            tone = "bad" if min(busy) < max(busy) * (1 - 1e-9) <= busy[device] else ""
-            row = (f"{format_number(busy[device]):>10}  {idle:>6}", tone)
-            yield Line([(f"{device:>6}  ", "name"), row, f"  {held:>11}  {stages}"], 8)
+            peak = format_size(self.held.peak[device], self.held.unit)
+            rows.append([str(device), format_number(busy[device]), idle, peak, stages])
+
+        def tone(row: int, column: int) -> str:
+            if column == 0:
+                return "name"
+            return "bad" if column < 3 and min(busy) < max(busy) * (1 - 1e-9) <= busy[row] else ""
+
+        yield ""
+        yield Table(headings, rows, left=["stages"], tone=tone)
         if schedule.n_devices > MOST_ROWS:
             yield f"... {schedule.n_devices - MOST_ROWS} more devices"
         most = max(busy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, fact, heading
+from ppsim.ask.blocks import Block, Line, Table, fact
 from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
@@ -290,13 +290,16 @@ class ModelCost(Answer[ModelRequest]):
         yield from training_blocks(self.training) if self.training else self._operators()
 
     def _operators(self) -> Iterator[Block]:
-        yield heading(f"\n{'':<10} {'operator, one sequence':<24} {'F GFLOP':>10} {'B GFLOP':>10} {'F MB':>10}")
-        for row in list_operators(self.model):
-            numbers = row["forward_flops"] / 1e9, row["backward_flops"] / 1e9, row["forward_bytes"] / 1e6
-            yield fact(
-                f"{row['part']:<10} ",
-                f"{row['operator']:<24} " + " ".join(f"{format_number(number):>10}" for number in numbers),
-            )
+        rows = list_operators(self.model)
+        columns = {
+            "part": [row["part"] for row in rows],
+            "operator,\none sequence": [row["operator"] for row in rows],
+            "F\nGFLOP": [format_number(row["forward_flops"] / 1e9) for row in rows],
+            "B\nGFLOP": [format_number(row["backward_flops"] / 1e9) for row in rows],
+            "F\nMB": [format_number(row["forward_bytes"] / 1e6) for row in rows],
+        }
+        yield ""
+        yield Table([*columns], [*zip(*columns.values(), strict=True)], left=["operator,\none sequence"])
 
 
 def describe_model(model: Model) -> dict[str, Any]:

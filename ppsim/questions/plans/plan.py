@@ -591,10 +591,6 @@ class Plans(Answer[PlanRequest]):
         choices |= {k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found] for k in unusual}
         choices["recompute"] = [_recomputed(row) for row in found]
         choices["layout"] = [row["layout"] for row in found]
-        alike = {name: cells[0] for name, cells in choices.items() if len(found) > 1 and len({*cells}) == 1}
-        if alike:
-            words = (f"{name} {cell}" for name, cell in alike.items())
-            yield Line(f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4)
         front = self.request.front  # of time against memory
         results = {
             "step\ns": [format_number(row["step_s"]) for row in found],
@@ -605,11 +601,17 @@ class Plans(Answer[PlanRequest]):
             "memory": [format_size(row["memory_bytes"]) for row in found],
             "loses by": [why_lost(row, found[0]) if place else "" for place, row in enumerate(found)],
         }
+        same = choices | {name: results[name] for name in ("MFU", "bubble", "memory")}
+        alike = {name: cells[0] for name, cells in same.items() if len(found) > 1 and len({*cells}) == 1}
+        if alike:
+            words = (f"{name} {cell}" for name, cell in alike.items())
+            yield Line(f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4)
         columns = {"": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]}
-        columns |= {name: cells for name, cells in choices.items() if name not in alike} | results
+        columns |= {name: cells for name, cells in (choices | results).items() if name not in alike}
         # Others, or the line of the best, say most of these.
         spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns"]
         spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
+        spare += ["mbs", "recompute", "ep", "cp", "vp", "tp", "pp", "schedule"]  # layout, step, MFU and bubble stay
         spare = [name for name in spare if name in columns]
         left = ["schedule", "recompute", "layout", "loses by"]
         yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)

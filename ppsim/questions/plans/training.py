@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.blocks import Block, Line, fact, heading
+from ppsim.ask.blocks import Block, Line, Table, fact
 from ppsim.ask.words import counted
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_number, format_part, format_share
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
         seconds = f"{format_number(step['seconds'])} s"
         yield Line([f"\na step on {found['cluster']} takes ", (seconds, "name"), rates])
         yield Line(
-            f"of it {format_number(step['reduction'])} s of gradients and weights, "
-            f"{format_number(step['optimizer'])} s of the optimizer"
+            f"of it {format_part(step['reduction'], step['seconds'])} s of gradients and weights, "
+            f"{format_part(step['optimizer'], step['seconds'])} s of the optimizer"
         )
         if taken := found.get("profile"):
             yield Line(f"times of {taken['taken']}: from {taken['file']}; {taken['left']}", 5)
@@ -165,29 +165,35 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
-    timed = "f_ms" in stages[0]
-    columns = f"{'stage':>5} {'layers':>6} {'parameters':>11}"
-    copied = "copy_ms" in stages[0]
-    columns += f" {'F ms':>8} {'B ms':>8} {'W ms':>8} {'waits ms':>9}" if timed else ""
-    yield heading("\n" + columns + (f" {'copies ms':>10}" if copied else ""))
-    for row in stages[:MOST_ROWS]:
-        line = f"{row['stage']:>5} {row['layers']:>6} {row['parameters'] / 1e6:>9,.1f} M"
-        if timed:
-            line += f" {row['f_ms']:>8.3f} {row['b_ms']:>8.3f} {row['w_ms']:>8.3f} {row['communication_ms']:>9.3f}"
-        if copied:
-            line += f" {row['copy_ms']:>10.3f}"
-        yield Line(line, 6)
+    """A row for each stage: its layers, and times in ms where a cluster is given."""
+    columns = {
+        "stage": [str(row["stage"]) for row in stages],
+        "layers": [str(row["layers"]) for row in stages],
+        "parameters\nM": [f"{row['parameters'] / 1e6:,.1f}" for row in stages],
+    }
+    times = {"F": "f_ms", "B": "b_ms", "W": "w_ms", "waits": "communication_ms", "copies": "copy_ms"}
+    columns |= {
+        f"{name}\nms": [format_number(row[key]) for row in stages] for name, key in times.items() if key in stages[0]
+    }
+    rows = [*zip(*columns.values(), strict=True)]
+    yield ""
+    yield Table([*columns], rows[:MOST_ROWS], spare=["parameters\nM"])
     if len(stages) > MOST_ROWS:
         yield f"{len(stages) - MOST_ROWS} more stages (--json has them)"
 
 
 def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
+    """A row for each device: what it holds in GiB, and whether that is more than a GPU has."""
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
-    yield heading(f"\n{'device':>6} " + " ".join(f"{name:>11}" for name in names) + "  GiB")
-    for row in devices[:MOST_ROWS]:
-        line = f"{row['device']:>6} " + " ".join(f"{row[f'{name}_gib']:>11.2f}" for name in names)
-        over = capacity is not None and row["total_gib"] > capacity
-        yield Line([(line, "bad" if over else ""), (f"  over {capacity:g} GiB" if over else "", "fault")])
+    over = [capacity is not None and row["total_gib"] > capacity for row in devices]
+    columns = {"device": [str(row["device"]) for row in devices]}
+    columns |= {f"{name}\nGiB": [f"{row[f'{name}_gib']:.2f}" for row in devices] for name in names}
+    if any(over):
+        columns[""] = [f"over {capacity:g} GiB" if each else "" for each in over]
+    rows = [*zip(*columns.values(), strict=True)]
+    spare = [f"{name}\nGiB" for name in ("work", "weights", "gradients", "optimizer")]
+    yield ""
+    yield Table([*columns], rows[:MOST_ROWS], spare=spare, tone=lambda row, column: "bad" if over[row] else "")
     worst = max(devices, key=lambda row: row["total_gib"])
     yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,12 +14,13 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table
 from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.terminal import BETWEEN
 from ppsim.base.notes import note
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_number, format_share
 from ppsim.base.source import read_text
 from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
-from ppsim.engine.simple.columns import shape_of
+from ppsim.engine.simple.columns import peak_share, shape_of
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.schedules import Family
 
+DEVICES, MICROBATCHES = 4, 8  # of the example
+EXAMPLE = f"on {DEVICES} devices with {MICROBATCHES} microbatches (t_F = t_I = t_W)"
+LEAST_IDEA = 40  # columns of the words on a schedule, before there is room for what it needs
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
@@ -49,8 +54,8 @@ class ListRequest(Request):
     question: ClassVar[str] = "list"
     place: ClassVar[tuple[str, int]] = ("What schedules there are", 1)
     schedule: OneSchedule = group(OneSchedule)
-    devices: int = common("--devices", "--pp", default=4, help="Devices of the example.")
-    microbatches: int = common(*("--mb", "-m", "--microbatches"), default=8, help="Its microbatches.")
+    devices: int = common("--devices", "--pp", default=DEVICES, help="Devices of the example.")
+    microbatches: int = common(*("--mb", "-m", "--microbatches"), default=MICROBATCHES, help="Its microbatches.")
     models: bool = flag("--models", help="The models, for --model.", common=True)
     clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True)
     gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True)
@@ -79,13 +84,54 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
 
 
 @dataclass(frozen=True)
+class Example:
+    """What a schedule takes with 4 devices and 8 microbatches.
+
+    Attributes:
+        bubble: idle share of the iteration, or of a round where it goes round.
+        held: peak activations, of a device's 1/P share of the model.
+    """
+
+    bubble: float
+    held: float
+
+
+def _time_example(family: Family) -> Example:
+    """Time a schedule on the example."""
+    from ppsim.core.costs import costs_for
+    from ppsim.engine.simple.longest_path import simulate
+    from ppsim.engine.simple.metrics import measure
+    from ppsim.schedules import schedule_from
+
+    schedule = schedule_from(family.name, devices=DEVICES, microbatches=MICROBATCHES)
+    metrics = measure(simulate(schedule, costs_for(schedule)))
+    bubble = metrics.round.bubble if metrics.round else metrics.bubble_rate
+    return Example(bubble, peak_share(metrics, shape_of(schedule)))
+
+
+def _first_words(idea: str, width: int) -> str:
+    """The first sentence of a schedule's idea, as far as there is room."""
+    sentence = " ".join(idea.split()).partition(". ")[0].partition(": ")[0].rstrip(".")
+    return textwrap.shorten(sentence, width, placeholder=" ...")
+
+
+@dataclass(frozen=True)
 class Schedules(Answer[ListRequest]):
     """All schedules."""
 
     @property
     def verdict(self) -> str:
-        """How many there are."""
-        return f"{len(self.table)} schedules; ppsim list NAME explains one, ppsim run NAME times it"
+        """How many there are, and how much of the example they are idle."""
+        idle = [numbers.bubble for numbers in self.examples.values()]
+        least, most = format_share(min(idle)), format_share(max(idle))
+        return f"{len(idle)} schedules; {EXAMPLE} they are idle {least} to {most} of the time"
+
+    @cached_property
+    def examples(self) -> dict[str, Example]:
+        """The numbers of each on the example, by name."""
+        from ppsim.schedules import families
+
+        return {family.name: _time_example(family) for family in families()}
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -99,23 +145,38 @@ class Schedules(Answer[ListRequest]):
         return {"schema": "ppsim.list/1", "schedules": self.table}
 
     def blocks(self) -> Iterator[Block]:
-        """Each with its needs, closed forms and torch's name."""
+        """A line for each: what it takes on the example, what it needs, and what it is."""
+        yield Drawn(self._lines, at_least=120)
+        yield Line(
+            "memory: most activations that a device holds, of its 1/P share of the model; P devices, "
+            "V stages a device, M microbatches, N group size, K slices. ppsim list NAME explains one "
+            "schedule; ppsim list --models --clusters --gpus --software --links has the library"
+        )
+
+    def _lines(self, screen: Console) -> Iterator[Block]:
         from ppsim.schedules import families
 
-        for family in families():
-            also = f", also {', '.join(family.aliases)}" if family.aliases else ""
-            yield Line([(family.name, "name"), (also, "quiet")], 4)
-            facts = {
-                "needs": words.needs(family),
-                "bubble": family.bubble,
-                "peak activations": family.peak,
-                "torch": family.torch,
-            }
-            yield from (Line([(f"    {fact:<18}", "quiet"), text], 22) for fact, text in facts.items() if text)
-        yield ""
-        yield Line(
-            "P devices, V stages per device, M microbatches, N group size, K slices of a sequence; times are for a "
-            "device's share of the model. Models and machines: ppsim list --models --clusters --gpus --software --links"
+        found = [*families()]
+        examples = [self.examples[family.name] for family in found]
+        columns = {
+            "schedule": [family.name for family in found],
+            "bubble": [format_share(each.bubble) for each in examples],
+            "memory": [format_number(each.held) for each in examples],
+            "needs": [words.short_needs(family) for family in found],
+        }
+        wide = {name: max(map(len, [name, *cells])) + BETWEEN for name, cells in columns.items()}
+        left = screen.width - sum(wide.values())
+        if left < LEAST_IDEA:  # what it is says more than what it needs
+            del columns["needs"]
+            left += wide["needs"]
+        columns["what it is"] = [_first_words(family.idea, left) for family in found]
+        rows = [*zip(*columns.values(), strict=True)]
+        yield Table(
+            [*columns],
+            rows,
+            at_least=120,
+            left=["needs", "what it is"],
+            tone=lambda row, column: "" if column else "name",
         )
 
 

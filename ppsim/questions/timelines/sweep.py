@@ -28,10 +28,11 @@ from ppsim.ask.groups import (
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
-from ppsim.ask.terminal import TONES, shows_colours
+from ppsim.ask.terminal import TONES, count_colours, shows_colours
 from ppsim.ask.words import counted
 from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.base.notes import progress
+from ppsim.base.numbers import align_decimals
 from ppsim.base.patterns import matches
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
@@ -44,6 +45,7 @@ from ppsim.prices.several import check_shape, check_taken, options_taken, time_s
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.style import Style
     from rich.table import Table
 
 MOST_SAID = 3  # numbers of devices that the verdict names
@@ -309,14 +311,14 @@ class Sweep(Answer[SweepRequest]):
             _, devices, m = cell
             if value is not None and cell not in over:
                 best[devices, m] = min(value, best.get((devices, m), value))
+        column = _column(metric)
+        texts = align_decimals(["-" if value is None else column.text(value) for value in values.values()])
         cells = {
-            cell: "-"
-            if value is None
-            else _column(metric).text(value) + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
-            for cell, value in values.items()
+            cell: text if value is None else text + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
+            for text, (cell, value) in zip(texts, values.items(), strict=True)
         }
         across = sorted({m for _, _, m in self.cells})
-        looks = _shade(values) if shows_colours(screen) else {}
+        looks = _shade(values, count_colours(screen)) if shows_colours(screen) else {}
         left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *self.cells])
         each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
         fits = max(1, (screen.width - left) // each)
@@ -326,21 +328,27 @@ class Sweep(Answer[SweepRequest]):
             yield _block(cells, looks, across[first : first + fits], title)
 
 
-def _shade(values: Mapping[Cell, float | None]) -> dict[Cell, str]:
-    """The colours of each cell on a terminal, darker for more."""
+def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Style]:
+    """The look of each cell on a terminal that has so many colours, darker for more."""
+    from rich.style import Style
+
     from ppsim.analysis.heat import shades_of
-    from ppsim.show.drawing.palette import HEAT, blend, text_colour
+    from ppsim.show.drawing.palette import FEW_COLOURS, HEAT, XTERM_HEAT, blend, text_colour
+    from ppsim.show.drawing.terminal import xterm_style
 
     shades = shades_of(np.array([np.nan if value is None else value for value in values.values()]))
-    fills = {
-        cell: blend(HEAT[1], HEAT[0], shade)
-        for cell, shade in zip(values, shades.tolist(), strict=True)
-        if values[cell] is not None
-    }
-    return {cell: f"{text_colour(fill)} on {fill}" for cell, fill in fills.items()}
+
+    def style(shade: float) -> Style:
+        if colours == FEW_COLOURS:
+            return xterm_style(XTERM_HEAT[round(shade * (len(XTERM_HEAT) - 1))])
+        fill = blend(HEAT[1], HEAT[0], shade)
+        return Style(color=text_colour(fill), bgcolor=fill)
+
+    shaded = zip(values, shades.tolist(), strict=True)
+    return {cell: style(shade) for cell, shade in shaded if values[cell] is not None}
 
 
-def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, str], across: list[int], title: str) -> Table:
+def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 

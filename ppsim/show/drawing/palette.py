@@ -125,6 +125,34 @@ OUTCOME_COLOURS = (
 )
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
+# Terminals with 256 colours get these numbers of xterm's, chosen, as the nearest to a colour of the page may be that of
+# another kind. By colour key: two shades of a device's first chunk, for even and odd microbatches, then two lighter
+# ones of its last. How far apart they are: ``tests/show/drawing/test_palette.py``.
+XTERM = {
+    "forward": ((20, 19), (63, 62)),
+    "backward": ((101, 144), (150, 151)),
+    "input": ((23, 30), (37, 44)),
+    "weights": ((94, 130), (172, 208)),
+    "vocabulary": ((242, 246), (242, 246)),
+    "encoder": ((213, 177), (213, 177)),
+}
+XTERM_HEAT = (231, 153, 110, 67, 25, 18)  # from the least to the most of a heat map
+XTERM_CAUSES = {  # idle time by cause, on a light and on a dark terminal
+    "host": (105, 242),
+    "message": (220, 138),
+    "compute": (198, 175),
+    "order": (125, 68),
+    "imbalance": (88, 53),
+    "collective": (232, 147),
+    "fill": (147, 60),
+    "turnaround": (225, 52),
+    "drain": (194, 236),
+    "copy": (17, 254),
+    "barrier": (235, 193),
+    "feedback": (238, 225),
+    "optimizer": (228, 158),
+}
+FEW_COLOURS, MANY_COLOURS = 256, 1 << 24  # of a terminal
 MUTED = "#66707E"
 PAGE, INK = "#ffffff", "#000000"
 BLACK = "#000001"  # of numbers on fills, which stay so on dark pages, where other black text turns
@@ -140,6 +168,15 @@ def part_colours(parts: Sequence[str]) -> list[tuple[str, str]]:
 def channels(colour: str) -> tuple[int, int, int]:
     """Red, green and blue of ``#rrggbb``, 0 to 255 each."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def xterm_colour(number: int) -> str:
+    """The ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each, then greys."""
+    if number >= 232:
+        return "#" + 3 * f"{8 + 10 * (number - 232):02X}"
+    steps = (0, 95, 135, 175, 215, 255)
+    cube = number - 16
+    return "#" + "".join(f"{steps[place]:02X}" for place in (cube // 36, cube // 6 % 6, cube % 6))
 
 
 def level_of(chunk: Any, last: int) -> Any:

@@ -25,7 +25,19 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
 from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, Lane, compute_row, streams_of
 from ppsim.show.drawing.legend import BY_CHUNK, OTHER_TINT, Entry, legend_entries
-from ppsim.show.drawing.palette import DEFAULT, IN_ROW, LEVELS, SHADE, TERMINAL_MUTED, channels, level_of, text_colour
+from ppsim.show.drawing.palette import (
+    DEFAULT,
+    FEW_COLOURS,
+    IN_ROW,
+    LEVELS,
+    SHADE,
+    TERMINAL_MUTED,
+    XTERM,
+    channels,
+    level_of,
+    text_colour,
+    xterm_colour,
+)
 from ppsim.show.drawing.terminal_marks import Marks
 
 MOST_ROWS = 32
@@ -134,18 +146,17 @@ def gantt(
     timeline: Timeline,  # what to draw
     metrics: Metrics,  # its numbers
     columns: int,  # of the terminal
-    colour: bool,  # whether cells have the colours of figures, and no letters
+    colours: int,  # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on none
     encoding: str = "utf-8",  # of the terminal
     *,
-    basic: bool = False,  # without ``colour``, whether letters are on one of sixteen colours
     marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
     lanes: bool = False,  # whether what a device does beside compute has a line of its own below it
 ) -> Group:
     """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them."""
     beside = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
-    schedule, signs = timeline.schedule, signs_for(encoding, colour or basic)
-    if basic:  # the grey of light and dark terminals is none of sixteen colours
+    schedule, signs = timeline.schedule, signs_for(encoding, colours > 0)
+    if 0 < colours < FEW_COLOURS:  # the grey of light and dark terminals is none of sixteen colours
         signs = replace(signs, muted="")
     name_width = len(f"dev {schedule.n_devices - 1} ")
     numbers = columns - name_width - NUMBERS >= LEAST_CELLS
@@ -155,7 +166,7 @@ def gantt(
         wide = grid_for(length, total, columns - name_width)
         if wide.column < grid.column:  # gaps matter more than the numbers, which the summary has too
             numbers, grid = False, wide
-    labelled = _labelled_kinds(timeline.schedule, length, grid, colour)
+    labelled = _labelled_kinds(timeline.schedule, length, grid, colours >= FEW_COLOURS)
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
         devices = np.unique(np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)).tolist()
@@ -166,7 +177,7 @@ def gantt(
             if stretch:
                 line.append(signs.fold, signs.muted)
             idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
-            line.append_text(_row(timeline, idle, device, labelled, (colour, basic)))
+            line.append_text(_row(timeline, idle, device, labelled, colours))
         if numbers:
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
             line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
@@ -182,7 +193,7 @@ def gantt(
     lines.append(_axis(grid, name_width, signs))
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
-    return Group(*lines, *_legend(timeline, name_width, columns, (colour, basic), signs, marks))
+    return Group(*lines, *_legend(timeline, name_width, columns, colours, signs, marks))
 
 
 def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
@@ -233,7 +244,7 @@ class IdleSigns:
             row.append(*((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted)))
 
 
-def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], how: tuple[bool, bool]) -> Text:
+def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], colours: int) -> Text:
     grid, stretch, signs = idle.grid, idle.stretch, idle.signs
     schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
     queue = schedule.queue(device)
@@ -251,27 +262,36 @@ def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], h
         if b <= a:
             continue
         idle.append(row, at, a)
-        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, how, signs))
+        row.append(*_cell(timeline, queue.start + int(i), b - a, labelled, colours, signs))
         at = b
     idle.append(row, at, width)
     return row
 
 
 def _cell(
-    timeline: Timeline, op: int, width: int, labelled: set[int], how: tuple[bool, bool], signs: Signs
+    timeline: Timeline, op: int, width: int, labelled: set[int], colours: int, signs: Signs
 ) -> tuple[str, Style | str]:
-    schedule, (colour, basic) = timeline.schedule, how
+    schedule = timeline.schedule
     kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
     number = str(microbatch) if int(kind) in labelled else ""
-    if not colour:
+    if colours < FEW_COLOURS:
         letter = kind.name.lower() if chunk % 2 else kind.name
-        return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if basic else ""
-    fill = DEFAULT.colours[LEVELS * kind + level_of(chunk, int(schedule.placement.chunk.max()))]
-    if microbatch % 2:
-        fill = _darker(fill) if chunk else SHADE[kind]
+        return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if colours else ""
+    level = level_of(chunk, int(schedule.placement.chunk.max()))
     text = kind.name + number if number and kind.info.hatched else number
     text = (text if len(text) <= width else "").center(width, signs.hatch if kind.info.hatched else " ")
+    if colours == FEW_COLOURS:
+        return text, xterm_style(XTERM[kind.info.colour][2 * level // LEVELS][microbatch % 2])
+    fill = DEFAULT.colours[LEVELS * kind + level]
+    if microbatch % 2:
+        fill = _darker(fill) if chunk else SHADE[kind]
     return text, Style(color=text_colour(fill), bgcolor=fill)
+
+
+def xterm_style(number: int) -> Style:
+    """A cell in one of xterm's colours, with what reads on it."""
+    ink = 231 if text_colour(xterm_colour(number)) == "#ffffff" else 16
+    return Style(color=f"color({ink})", bgcolor=f"color({number})")
 
 
 def _darker(colour: str) -> str:
@@ -306,10 +326,10 @@ def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
 
 
 def _legend(
-    timeline: Timeline, indent: int, columns: int, how: tuple[bool, bool], signs: Signs, marks: Marks | None
+    timeline: Timeline, indent: int, columns: int, colours: int, signs: Signs, marks: Marks | None
 ) -> list[Text]:
     """What the cells mean, only what occurs, on as many lines as it takes."""
-    entries = [_legend_entry(entry, how, signs) for entry in legend_entries([timeline])]
+    entries = [_legend_entry(entry, colours, signs) for entry in legend_entries([timeline])]
     entries += [Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted)) for mark in marks or ()]
     lines = [Text(" " * indent)]
     for entry in entries:
@@ -321,10 +341,13 @@ def _legend(
     return lines
 
 
-def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
+def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
     """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
-    colour, basic = how
+    colour = colours >= FEW_COLOURS
     name = entry.name[0].lower() + entry.name[1:]
+    if entry.name == BY_CHUNK and colours == FEW_COLOURS:
+        boxes = [("  ", xterm_style(pair[0])) for pair in XTERM["forward"]]
+        return Text.assemble(*boxes, (f" {name}", signs.muted))
     if entry.name == BY_CHUNK and colour:
         return Text.assemble(*(("  ", Style(bgcolor=fill)) for fill in entry.colours), (f" {name}", signs.muted))
     if entry.name == BY_CHUNK:
@@ -333,10 +356,18 @@ def _legend_entry(entry: Entry, how: tuple[bool, bool], signs: Signs) -> Text:
         return Text(name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted)
     if not entry.kinds:
         return Text(f"{signs.bubble * 2} {name}", signs.muted)
-    cells = []
+    cells = list[tuple[str, Style]]()
     for kind, fill in zip(entry.kinds, entry.colours, strict=True):
         wide = 3 if len(entry.kinds) == 1 else 2
         cell = kind.name.center(wide, signs.hatch if kind.info.hatched else " ") if colour else kind.name
-        style = Style(color=text_colour(fill), bgcolor=fill) if colour else BASIC[kind.info.colour] if basic else PLAIN
-        cells.append((cell, style))
+        cells.append((cell, _style_of(kind, fill, colours)))
     return Text.assemble(*cells, (f" {name}", signs.muted))
+
+
+def _style_of(kind: Kind, fill: str, colours: int) -> Style:
+    """The style of a kind's cell in the legend, in as many colours as there are."""
+    if colours == FEW_COLOURS:
+        return xterm_style(XTERM[kind.info.colour][0][0])
+    if colours > FEW_COLOURS:
+        return Style(color=text_colour(fill), bgcolor=fill)
+    return BASIC[kind.info.colour] if colours else PLAIN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.style import Style
 
 from ppsim.core.ops import COMPUTE, Kind
-from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL, TERMINAL_MUTED
+from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL, FEW_COLOURS, TERMINAL_MUTED, XTERM_CAUSES
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -56,12 +56,17 @@ class Marks:
         return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
 
 
-def marks_of_idle(idle: Idle) -> Marks:
-    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal is light."""
+def marks_of_idle(idle: Idle, colours: int) -> Marks:
+    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal is light.
+
+    A terminal that has no more than 256 ``colours`` gets numbers of xterm's.
+    """
     from ppsim.analysis.idle import NAMES
 
     light = os.environ.get("COLORFGBG", "").rpartition(";")[2] in LIGHT_GROUNDS
-    fills = CAUSE_FILL if light else CAUSE_DARK
+    fills: Mapping[str, str] = CAUSE_FILL if light else CAUSE_DARK
+    if colours == FEW_COLOURS:
+        fills = {name: f"color({pair[0 if light else 1]})" for name, pair in XTERM_CAUSES.items()}
     looks = tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
     return Marks(looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64))
 

@@ -14,7 +14,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.legend import BY_CHUNK, legend_entries
-from ppsim.show.drawing.palette import DEFAULT, TERMINAL_MUTED, luminance
+from ppsim.show.drawing.palette import DEFAULT, FEW_COLOURS, MANY_COLOURS, TERMINAL_MUTED, luminance
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
@@ -41,9 +41,9 @@ TWO = (("dualpipe", "replica"), ("dualpipe-v", "chunk"))
 NAMES |= {name: [*ALL, f"Other tint: 2nd {what}", "Bubble"] for name, what in TWO}
 
 
-def printed(timeline, colour):
+def printed(timeline, colours):
     out = io.StringIO()
-    Console(file=out, width=400).print(gantt(timeline, measure(timeline), 400, colour))
+    Console(file=out, width=400).print(gantt(timeline, measure(timeline), 400, colours))
     return out.getvalue().splitlines()[-1].lower()
 
 
@@ -58,10 +58,10 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
     assert [name for name in said if not name.startswith("Idle: ")] == names  # pages can also show causes
     drawn = [text.get_text() for text in plot(timeline).texts]
     assert [name for name in drawn if name in names] == names
-    for colour in (False, True):
-        line = printed(timeline, colour)
+    for colours in (0, FEW_COLOURS, MANY_COLOURS):
+        line = printed(timeline, colours)
         said = [name.lower() for name in names]
-        if not colour:
+        if not colours:
             said = [name.replace("other tint", "lower case").replace(BY_CHUNK.lower(), "odd chunks") for name in said]
         places = [line.index(name) for name in said]
         assert places == sorted(places)

@@ -27,11 +27,15 @@ from ppsim.show.drawing.palette import (
     TERM_COLOURS,
     TERMINAL_MUTED,
     VOCABULARY,
+    XTERM,
+    XTERM_CAUSES,
+    XTERM_HEAT,
     along,
     luminance,
     text_colour,
+    xterm_colour,
 )
-from tests.colours import VISIONS, difference, difference_of_lab
+from tests.colours import VISIONS, difference, difference_of_lab, lab
 
 TINTS = [tint for shades in COLOURS.values() for tint in shades[:2]]
 SHARMA = [  # of the paper's own table of test data
@@ -173,3 +177,60 @@ def test_neighbours_in_bars_are_apart(colours, page, vision):
     pairs = pairwise(own) if colours is OUTCOME_COLOURS else combinations(own, 2)
     worst = min((difference(a, b, vision), a, b) for a, b in pairs)
     assert worst[0] >= 8, worst
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_kinds_are_apart_with_256_colours(vision):
+    """CIEDE2000 of at least 13.4 between any two of F, B, I and W; 7 from what else a row has; a chunk is lighter."""
+    assert XTERM.keys() == {*COLOURS, VOCABULARY[0], ENCODER[0]}
+    shown = {key: [xterm_colour(n) for pair in pairs for n in pair] for key, pairs in XTERM.items()}
+    apart = [
+        (difference(a, b, vision), key, other)
+        for key, other in combinations(shown, 2)
+        for a in shown[key]
+        for b in shown[other]
+    ]
+    assert min(each for each in apart if {*each[1:]} <= {*COLOURS})[0] >= 13.4
+    assert min(apart)[0] >= 7
+    for key in COLOURS:
+        first, last = shown[key][:2], shown[key][2:]
+        assert min(difference(one, two, vision) for one, two in (first, last)) >= 2.9  # of two microbatches
+        assert min(difference(a, b, vision) for a in first for b in last) >= 8.6
+        assert max(map(lightness, first)) < min(map(lightness, last))
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("ground", [0, 1], ids=["light", "dark"])
+def test_causes_are_apart_with_256_colours(ground, vision):
+    """CIEDE2000 of at least 7.5 from each other, from F, B, I and W, and from the terminal."""
+    assert XTERM_CAUSES.keys() == CAUSE_FILL.keys()
+    causes = [xterm_colour(pair[ground]) for pair in XTERM_CAUSES.values()]
+    ops = [xterm_colour(n) for key in COLOURS for pair in XTERM[key] for n in pair]
+    others = [*ops, ("#FFFFFF", "#000000")[ground]]
+    assert closest(causes, vision)[0] >= 7.5
+    assert min(difference(cause, other, vision) for cause in causes for other in others) >= 7.5
+
+
+def test_numbers_read_on_256_colours():
+    """Black or white on every op and every cell of a heat map: contrast of at least 4.5."""
+    fills = [n for pairs in XTERM.values() for pair in pairs for n in pair]
+    assert min(contrast(text_colour(fill), fill) for fill in map(xterm_colour, [*fills, *XTERM_HEAT])) >= 4.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_the_heat_map_of_256_colours_darkens_step_by_step(vision):
+    """Each step is darker than the one before by 10 of L* at least, and no other hue than blue."""
+    ramp = [xterm_colour(n) for n in XTERM_HEAT]
+    levels = [lab(colour, vision)[0] for colour in ramp]
+    assert all(before - after >= 10 for before, after in pairwise(levels))
+    assert all(int(c[5:7], 16) >= int(c[3:5], 16) >= int(c[1:3], 16) for c in ramp)
+
+
+@pytest.mark.parametrize(("number", "colour"), [(16, "#000000"), (20, "#0000D7"), (231, "#FFFFFF"), (244, "#808080")])
+def test_xterm_numbers_are_its_colours(number, colour):
+    """As rich has them too, whose table is that of xterm."""
+    from rich.color import Color
+
+    assert xterm_colour(number) == colour
+    for each in range(16, 256):
+        assert xterm_colour(each) == Color.from_ansi(each).get_truecolor().hex.upper()

@@ -18,7 +18,7 @@ from ppsim.schedules import generate
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, raster
-from ppsim.show.drawing.palette import DEFAULT, HATCHED_SHARE, LEVELS, blend
+from ppsim.show.drawing.palette import DEFAULT, FEW_COLOURS, HATCHED_SHARE, LEVELS, MANY_COLOURS, blend
 from ppsim.show.drawing.terminal import gantt
 from tests.pages import opened, page
 
@@ -63,18 +63,19 @@ def test_where_lines_would_be_too_fine_both_colours_blend():
 
 
 @pytest.mark.parametrize(
-    ("colour", "encoding", "row", "sign"),
+    ("colours", "encoding", "row", "sign"),
     [
-        (False, "utf-8", "dev 0 F0F1R0····B0──F2R1B1──R2··B2──  20.0% idle  peak 1", "R recompute"),
-        (True, "utf-8", "dev 0 0 1 R0", "╱R╱ recompute"),
-        (True, "ascii", "dev 0 0 1 R0", "/R/ recompute"),
+        (0, "utf-8", "dev 0 F0F1R0····B0──F2R1B1──R2··B2──  20.0% idle  peak 1", "R recompute"),
+        (FEW_COLOURS, "utf-8", "dev 0 0 1 R0", "╱R╱ recompute"),
+        (MANY_COLOURS, "utf-8", "dev 0 0 1 R0", "╱R╱ recompute"),
+        (MANY_COLOURS, "ascii", "dev 0 0 1 R0", "/R/ recompute"),
     ],
 )
-def test_terminals_show_recomputes_by_their_letter(colour, encoding, row, sign):
+def test_terminals_show_recomputes_by_their_letter(colours, encoding, row, sign):
     timeline = timed()
     out = io.StringIO()
     screen = Console(file=out, width=100)
-    screen.print(gantt(timeline, measure(timeline), 100, colour, encoding))
+    screen.print(gantt(timeline, measure(timeline), 100, colours, encoding))
     chart = out.getvalue()
     assert row in chart
     assert sign in chart

@@ -51,7 +51,7 @@ def test_a_panel_has_strips(copying, sharing):
 
 
 def chart(timeline: Timeline, lanes: bool) -> list[str]:
-    group = gantt(timeline, measure(timeline), 100, colour=False, lanes=lanes)
+    group = gantt(timeline, measure(timeline), 100, colours=0, lanes=lanes)
     return [str(part) for part in group.renderables]
 
 

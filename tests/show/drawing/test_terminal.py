@@ -15,7 +15,14 @@ from ppsim.engine.lowering.lower import lower
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL
+from ppsim.show.drawing.palette import (
+    CAUSE_DARK,
+    CAUSE_FILL,
+    FEW_COLOURS,
+    MANY_COLOURS,
+    XTERM,
+    XTERM_CAUSES,
+)
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.drawing.terminal_marks import marks_of_idle, marks_of_messages
 
@@ -25,7 +32,7 @@ def chart(columns: int = 100, encoding: str = "utf-8", stages: int = 2, microbat
     timeline = simulate(schedule, costs_for(schedule, **costs))
     out = io.StringIO()
     screen = Console(file=out, width=columns, soft_wrap=True)
-    screen.print(gantt(timeline, measure(timeline), columns, False, encoding), crop=False)
+    screen.print(gantt(timeline, measure(timeline), columns, 0, encoding), crop=False)
     return out.getvalue().splitlines()
 
 
@@ -77,7 +84,7 @@ def test_many_devices_are_chosen_evenly():
     schedule = generate("1f1b", stages=64, microbatches=512)
     timeline = simulate(schedule, costs_for(schedule))
     out = io.StringIO()
-    Console(file=out, width=100, soft_wrap=True).print(gantt(timeline, measure(timeline), 100, False), crop=False)
+    Console(file=out, width=100, soft_wrap=True).print(gantt(timeline, measure(timeline), 100, 0), crop=False)
     lines = out.getvalue().splitlines()
     rows = [line for line in lines if line.startswith("dev ")]
     named = [int(line.split()[1]) for line in rows]
@@ -94,7 +101,7 @@ def test_gaps_are_shown_where_there_is_room_and_said_to_be_rounded_elsewhere():
     heads = []
     for columns in (100, 120, 60):
         out = io.StringIO()
-        chart = gantt(timeline, measure(timeline), columns, False)
+        chart = gantt(timeline, measure(timeline), columns, 0)
         Console(file=out, width=columns, soft_wrap=True).print(chart, crop=False)
         heads.append(out.getvalue().splitlines()[:2])
     assert [head[0] for head in heads] == [
@@ -111,7 +118,7 @@ def test_a_device_blocked_in_a_send_is_no_idle_one():
     execution = execute(lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5))
     timeline = execution.compute
     out = io.StringIO()
-    chart = gantt(timeline, measure(timeline), 160, False, marks=marks_of_messages(execution))
+    chart = gantt(timeline, measure(timeline), 160, 0, marks=marks_of_messages(execution))
     Console(file=out, width=160, soft_wrap=True).print(chart, crop=False)
     lines = out.getvalue().splitlines()
     assert lines[1].startswith("dev 0 F0~F1~")
@@ -126,9 +133,41 @@ def test_bubbles_have_the_colours_of_their_causes(ground, fills, monkeypatch):
     timeline = simulate(schedule, costs_for(schedule))
     idle = explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule))))
     screen = Console(file=io.StringIO(), width=160, color_system="truecolor", force_terminal=True)
-    drawn = list(screen.render(gantt(timeline, measure(timeline), 160, True, marks=marks_of_idle(idle))))
+    drawn = list(
+        screen.render(gantt(timeline, measure(timeline), 160, MANY_COLOURS, marks=marks_of_idle(idle, MANY_COLOURS)))
+    )
     found = {each.style.bgcolor.name.upper() for each in drawn if each.style and each.style.bgcolor}
     assert fills["turnaround"] in found
     text = "".join(each.text for each in drawn)
     assert "idle: turnaround" in text
     assert "\u254c" not in text.splitlines()[1]
+
+
+def codes(colours: int, *names: str, marks: bool = False) -> set[int | None]:
+    """The numbers of xterm's colours that cells of schedules have on such a terminal."""
+    found = set[int | None]()
+    for name in names:
+        schedule = generate(name, devices=4, microbatches=8)
+        timeline = simulate(schedule, costs_for(schedule))
+        idle = marks_of_idle(explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule)))), colours)
+        screen = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="256", no_color=False)
+        drawn = gantt(timeline, measure(timeline), 200, colours, marks=idle if marks else None)
+        found |= {
+            segment.style.bgcolor.number for segment in screen.render(drawn) if segment.style and segment.style.bgcolor
+        }
+    return found
+
+
+def test_256_colours_are_the_chosen_ones():
+    """Both shades of both chunks of F, B, I and W, and no number that a nearest colour has led to."""
+    kinds = ("forward", "backward", "input", "weights")
+    chosen = {number for kind in kinds for pair in XTERM[kind] for number in pair}
+    assert codes(FEW_COLOURS, "interleaved", "zb-v") == chosen
+
+
+def test_256_colours_of_causes_are_the_chosen_ones(monkeypatch):
+    """On a dark terminal and on a light one, of the causes that a chart has."""
+    for light, ground in enumerate(("15;0", "0;15")):
+        monkeypatch.setenv("COLORFGBG", ground)
+        causes = codes(FEW_COLOURS, "1f1b", marks=True) - codes(FEW_COLOURS, "1f1b")
+        assert causes == {XTERM_CAUSES[name][1 - light] for name in ("fill", "turnaround", "drain", "compute")}
