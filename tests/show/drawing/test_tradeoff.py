@@ -1,6 +1,6 @@
 """Time against memory as a figure: every name is in the picture, and none covers another."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -104,3 +104,33 @@ def test_the_line_to_a_name_crosses_no_other(width):
         for other, box in zip(names, boxes, strict=True):
             inner = box.padded(-2)
             assert other is name or not any(inner.contains(x, y) for x, y in line), (name.get_text(), other.get_text())
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75, 10.0])
+def test_lines_to_names_do_not_cross_each_other(width):
+    """A sweep of 1F1B, ZB-1P and interleaved, three panels: in each, two lines of ZB-1P made an X."""
+    points, shapes = list[Point](), [(p, m) for p in (4, 8, 16) for m in (16, 32, 48, 64)]
+    for p, m in shapes:
+        points.append(Point(f"1f1b {p}x{m}", 3 * (m + p - 1) / m, p, "1f1b", f"{p} devices"))
+    for p, m in shapes:
+        points.append(Point(f"zb-1p {p}x{m}", 3 + (p - 1) / m, p, "zb-1p", f"{p} devices"))
+    for p, m in shapes:
+        time = 3 + 1.5 * (p - 1) / m
+        points.append(Point(f"interleaved {p}x{m}", time, 1.5 * p - 0.5, "interleaved", f"{p} devices"))
+    figure = figure_of(tradeoff(points), "makespan per microbatch (t_F)", "peak", width)
+    figure.canvas.draw()
+    assert len(figure.axes) == 3
+    for axes in figure.axes:
+        lines = []
+        for name in (text for text in axes.texts if text.arrow_patch is not None):
+            start = axes.transData.transform(name.xy)
+            lines.append((start, np.clip(start, *box_of(name).get_points())))
+        assert len(axes.texts) > 6
+        for (a, b), (c, d) in combinations(lines, 2):
+            apart = [turn(a, b, c) * turn(a, b, d) > 0, turn(c, d, a) * turn(c, d, b) > 0]
+            assert any(apart), (a, b, c, d)
+
+
+def turn(a, b, c):
+    """Above 0 where c lies on the left of the way from a to b, below 0 on the right."""
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
