@@ -4,6 +4,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from matplotlib.text import Annotation
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.drawing.tradeoff import figure_of
@@ -122,7 +123,7 @@ def test_lines_to_names_do_not_cross_each_other(width):
     assert len(figure.axes) == 3
     for axes in figure.axes:
         lines = []
-        for name in (text for text in axes.texts if text.arrow_patch is not None):
+        for name in (each for each in axes.texts if isinstance(each, Annotation) and each.arrow_patch):
             start = axes.transData.transform(name.xy)
             lines.append((start, np.clip(start, *box_of(name).get_points())))
         assert len(axes.texts) > 6

@@ -84,12 +84,14 @@ function perDevice(timeline) {
 
 const isDark = () => root.dataset.theme === 'dark';
 
-/** The background of a legend's box: one colour, hatched or not, or from one to the other. */
+/** The background of a legend's box: one colour, hatched or not, or several side by side. */
 function boxOf({ colours, hatch, bubble, cause }) {
   if (cause >= 0) return causeFill(cause, isDark());
   if (bubble) return LOOKS.bubble[+isDark()];
   if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
-  return colours[1] ? `linear-gradient(90deg, ${colours})` : colours[0];
+  const wide = 100 / colours.length;
+  const parts = colours.map((colour, place) => `${colour} ${place * wide}% ${(place + 1) * wide}%`);
+  return colours[1] ? `linear-gradient(90deg, ${parts})` : colours[0];
 }
 
 function showLegend() {
