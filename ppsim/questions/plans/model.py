@@ -19,8 +19,8 @@ from ppsim.errors import InputError
 from ppsim.questions.plans.layer_split import Drawing, check_output
 from ppsim.questions.plans.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.space import PRECISIONS
-from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks
-from ppsim.questions.timelines.list import ListRequest, Shelves, card_of
+from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks, training_words
+from ppsim.questions.timelines.list import ListRequest, Shelves, card_of, card_words
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.model import (
     Layer,
@@ -175,6 +175,11 @@ class Card(Answer[ModelRequest]):
     fields: dict[str, Any]
 
     @property
+    def verdict(self) -> str:
+        """What it is, by what tells it apart."""
+        return f"{self.name}: {card_words(self.fields)}"
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """The fields, as one row."""
         return [self.fields]
@@ -185,7 +190,6 @@ class Card(Answer[ModelRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """A line for each field that says something."""
-        yield heading(self.name)
         yield from _lines(self.fields, "")
 
 
@@ -224,6 +228,16 @@ class ModelCost(Answer[ModelRequest]):
     machine: Machine | None = None
 
     @property
+    def verdict(self) -> str:
+        """What a token costs, or what a step takes and whether it fits."""
+        model, numbers = self.model, describe_model(self.model)
+        size = f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
+        effort = f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token"
+        if not self.training:
+            return f"{size}, {effort} in sequences of {model.seq:,}"
+        return f"{size}, {training_words(self.training)}"
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """The devices as rows of numbers, or the operators where only the model was asked for."""
         return self.training["devices"] if self.training else list_operators(self.model)
@@ -258,14 +272,13 @@ class ModelCost(Answer[ModelRequest]):
     def blocks(self) -> Iterator[Block]:
         """The model's sizes, then its operators, or what training it costs."""
         model, numbers = self.model, describe_model(self.model)
-        yield Line([(model.name, "name"), f": {format_number(numbers['parameters'] / 1e9)} B parameters"])
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"
             yield Line(f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}")
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
         effort = format_number(numbers["flops_per_token"] / 1e9)
-        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n")
+        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n" if self.training else "")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
         pairs = [
             ((f"{'  ' * bool(place)}{name} ", "quiet"), format_number(numbers[name]))

@@ -75,6 +75,11 @@ class SoftwareOptions:
         "--post-validation/--no-post-validation",
         help="A device's optimizer step waits for no other device, as zero-bubble's (the software's).",
     )
+    optimizer: str | None = option(
+        "--optimizer",
+        type=click.Choice(["adamw", "muon"]),
+        help="adamw, or muon for the matrices of layers: one moment instead of two, orthogonalized by Newton-Schulz.",
+    )
     gradient_precision: str | None = option(
         "--gradient-precision",
         type=click.Choice(["bf16", "fp32"]),

@@ -139,6 +139,12 @@ class Written(Answer[ReadRequest]):
 
     origin: Origin
 
+    @property
+    def verdict(self) -> str:
+        """What wrote the file, and that it holds no ops."""
+        version = f" {self.origin.version}" if self.origin.version else ""
+        return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1`` for such a file."""
         source, origin = self.request.files[0], self.origin
@@ -151,13 +157,11 @@ class Written(Answer[ReadRequest]):
         }
 
     def line(self) -> Iterator[Block]:
-        """The command."""
+        """The command alone."""
         yield self.origin.command
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, and the command."""
-        version = f" {self.origin.version}" if self.origin.version else ""
-        yield Line(f"file       {self.request.files[0]}: written by ppsim{version}, without ops to show", 11)
+        """The command."""
         yield from _command_line(self.origin.command)
 
 
@@ -174,6 +178,17 @@ class ObservedRun(Answer[ReadRequest]):
     run: RealRun
     kept: RealRun
     command: str
+
+    @property
+    def verdict(self) -> str:
+        """What ran, and how long an iteration or a step of the job took."""
+        unit, counted_in = self.run.unit, counted(len(self.kept.iterations), "iteration")
+        time = f"{format_number(float(np.median(self.kept.makespans)))} {unit}"
+        text = f"{self.run.source}: {self.run.schedule.name} took {time} (median of {counted_in})"
+        if (job := self.run.job) is not None and len(job.replicas) > 1:
+            step = f"{format_number(float(np.median(job.steps)))} {unit}"
+            text += f" on replica {self.run.replica}, a step of {len(job.replicas)} replicas {step}"
+        return text
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
@@ -205,14 +220,14 @@ class ObservedRun(Answer[ReadRequest]):
             "command": self.command or None,
         }
 
-    def line(self) -> Iterator[Block]:
+    def _facts(self) -> Iterator[Block]:
         """What it is, and how long it took."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
 
     def blocks(self) -> Iterator[Block]:
         """What it is, the times of its stages, and what passes between ops."""
         value = self.json_object()
-        yield from self.line()
+        yield from self._facts()
         yield from _command_line(self.command)
         yield ""
         yield _stage_table(self.kept, value)
@@ -231,6 +246,11 @@ class Shape(Answer[ReadRequest]):
 
     schedule: Schedule
     command: str
+
+    @property
+    def verdict(self) -> str:
+        """What schedule the file holds."""
+        return f"{self.request.files[0]} holds {self.schedule.name} without times, {shape_line(self.schedule)}"
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``, without a run's numbers."""
@@ -255,15 +275,16 @@ class Ranks(Answer[ReadRequest]):
 
     layout: RankLayout
 
+    @property
+    def verdict(self) -> str:
+        """Sizes and order."""
+        return f"{self._sizes()}, in the order {self.layout.rank_order}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1`` for a flowchart of ranks."""
         found = self.layout
         sizes = {"gpus": found.gpus, **found.sizes, "rank_order": found.rank_order}
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
-
-    def line(self) -> Iterator[Block]:
-        """Sizes and order."""
-        yield f"{self._sizes()}, {self.layout.rank_order}"
 
     def blocks(self) -> Iterator[Block]:
         """What it is, sizes, order, and what takes it."""

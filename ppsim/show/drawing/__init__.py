@@ -3,6 +3,7 @@
 __all__ = [
     "axes",
     "canvas",
+    "card_chart",
     "cluster_map",
     "gantt",
     "gantt_design",
