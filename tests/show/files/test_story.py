@@ -69,6 +69,10 @@ def test_a_change_is_laid_over_the_chart_and_a_cause_lit(tmp_path):
         browser.wait(f"{lit} === 1")
         browser.run("document.querySelector('.steps button').click()")
         assert browser.run("document.getElementById('critical').getAttribute('aria-pressed')") == "true"
+        browser.run("document.querySelector('.changes li:last-child button').scrollIntoView({block: 'end'})")
+        seen = "(e => { const b = e.getBoundingClientRect(); return b.top >= -1 && b.bottom <= innerHeight + 1; })"
+        for part in ("#chart", ".changes li:last-child button"):
+            assert browser.run(f"{seen}(document.querySelector({part!r}))"), part
         for width in (390, 3840):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.ask("Emulation.setDeviceMetricsOverride", **size)

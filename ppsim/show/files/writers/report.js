@@ -157,6 +157,8 @@ function reach() {
     else row.removeAttribute('tabindex');
 }
 
+const MOST_PINNED = 0.65; // of the window's height that a chart takes which stays in view over its story
+
 /** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
   shown = geometryOf(view, width, tallest);
@@ -164,6 +166,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   for (const { canvas, left, top, width, height } of canvases)
     Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
   $('chart').style.height = `${shown.height}px`;
+  $('chart').classList.toggle('pinned', Boolean(view.story) && shown.height <= MOST_PINNED * innerHeight);
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   if (view.story) joinTwins(joined);

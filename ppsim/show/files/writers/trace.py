@@ -214,7 +214,7 @@ def _span(
 
 
 def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
-    """A segment of idle time, named by its cause (``idle: compute``), with the op that waits and the one it waits for."""
+    """A segment of idle time, named ``idle: compute`` by its cause, with the op that waits and the one waited for."""
     ops = {"waits": idle.op[place], "for": idle.blamed[place]}
     args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
     times = idle.start[place], idle.end[place]
