@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MOST_DEVICES = 16  # rows of the table of devices
 MOST_OPS = 3  # ops named for a change
 COLUMNS = 80  # of a pipe
+BACKWARD = "backward"  # B, I and W together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,18 +255,37 @@ def _story(found: Difference, names: tuple[str, ...]) -> Story:
     from ppsim.show.files.document import Story
 
     unit, ends = found.runs[0].timeline.unit, found.makespans
-    changes = [*found.by_cause.items(), ("makespan", ends[1] - ends[0])]
-    bars = [bar(name, MEANINGS.get(name, ""), 0.0, value, signed_part(value, found)) for name, value in changes]
+    joined = _backwards(found)
+    changes = [*_joined_changes(found.by_cause, joined).items(), ("makespan", ends[1] - ends[0])]
+    meanings = {**MEANINGS, BACKWARD: f"{' + '.join(joined)}: one run splits what the other does not"}
+    bars = [bar(name, meanings.get(name, ""), 0.0, value, signed_part(value, found)) for name, value in changes]
     by_device = found.by_device if found.by_device is not None else ()
-    shown = [term for term in range(len(TERMS)) if any(abs(row[term]) > 0 for row in by_device)]
+    devices = [_joined_changes(dict(zip(TERMS, map(float, row), strict=True)), joined) for row in by_device]
+    shown = [name for name in (devices[0] if devices else ()) if any(row[name] for row in devices)]
     rows = [
         {
             "device": device,
-            "values": [float(row[term]) for term in shown],
-            "texts": [signed_part(float(row[term]), found) if row[term] else "" for term in shown],
+            "values": [row[name] for name in shown],
+            "texts": [signed_part(row[name], found) if row[name] else "" for name in shown],
         }
-        for device, row in enumerate(by_device)
+        for device, row in enumerate(devices)
     ]
-    matrix = {"heading": f"B − A by device, {unit}", "columns": [TERMS[term] for term in shown], "rows": rows}
+    matrix = {"heading": f"B − A by device, {unit}", "columns": shown, "rows": rows}
     heading = f"B − A, {unit} of a device on average"
     return Story({"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix}, twins=found.ops)
+
+
+def _backwards(found: Difference) -> list[str]:
+    """The kinds of backward to sum: all that occur where only one run splits some; else none."""
+    from ppsim.analysis.diff import TERMS
+
+    kinds: list[str] = [name for name in ("B", "I", "W") if name in found.by_cause]
+    runs = [{name for name in kinds if mean[TERMS.index(name)] > 0} for mean in found.means]
+    return kinds if runs[0] != runs[1] and len(kinds) > 1 else []
+
+
+def _joined_changes(changes: Mapping[str, float], joined: Sequence[str]) -> dict[str, float]:
+    """Return changes with those of ``joined`` as one, where the first of them stood."""
+    total = sum(changes[name] for name in joined)
+    named = {BACKWARD if name in joined else name: value for name, value in changes.items()}
+    return {name: total if name == BACKWARD else value for name, value in named.items()}

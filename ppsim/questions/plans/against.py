@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.rows import Own
 
 LEFT = ("layout", "change")  # columns of words
+NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
 def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
@@ -89,14 +90,20 @@ class Against(Answer[Any]):
             title="Published against predicted",
             said=self.verdict,
             inputs=inputs_of(self.given),
-            left=LEFT,
-            headings=[heading.replace("\n", " ") for heading in self._headings],
-            rows=[
-                *_cells(self.rows, self.request.improve),
-                *([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row),
-            ],
+            left=(*NAMES, *LEFT),
+            headings=["run", *NAMES[:-1], *(each.replace("\n", " ") for each in self._headings[1:]), NAMES[-1]],
+            rows=list(self._page_rows()),
         )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+
+    def _page_rows(self) -> Iterator[list[str]]:
+        """The runs by name, with their sources: those left out first, then the largest errors."""
+        yield from ([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row)
+        predicted = [row for row in self.rows if "reason" not in row]
+        for row in sorted(predicted, key=lambda row: -abs(row.get("error", 0.0))):
+            ((name, *numbers),) = _cells([row], self.request.improve)
+            told = [str(row.get(key) or "-") for key in ("model", "gpu", "software", "source")]
+            yield [name, *told[:-1], *numbers, told[-1]]
 
     def line(self) -> Iterator[Block]:
         """How far off the predictions are, and how many plans are as fast."""

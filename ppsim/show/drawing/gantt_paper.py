@@ -27,9 +27,10 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
     if share == 1:
         return drawn
     folded = _folded(drawn)
-    better = folded is not None and _numbered([folded], width) > share
-    if folded is not None and better and share < ENOUGH:
-        drawn, share, better = [folded], _numbered([folded], width), False
+    more = _numbered([folded], width) if folded else 0.0
+    better = more > share
+    if folded and more >= share and share < ENOUGH:
+        drawn, share, better = [folded], more, False
         end = f"{panels[0].timeline.makespan:.10g}"
         note(f"{panels[0].title} is folded to fit {width / DOTS:g} inches; --window 0:{end} draws all of it")
     if share < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,6 +82,26 @@ def legend_entries(
     if {COPY_OUT, COPY_IN} & {*bands}:
         entries.append(Entry("Copy out (above), copy in (below)", (COPY_LANE,), low=True))
     return entries
+
+
+def split_by_chunk(entries: Sequence[Entry], palette: Palette = DEFAULT) -> list[Entry]:
+    """Return entries with the tint of each chunk in the box of each kind, and what the parts of a box stand for."""
+    said = next((each for each in entries if each.name.startswith(OTHER_TINT) or each.name == BY_CHUNK), None)
+    if said is None:
+        return list(entries)
+    levels = [palette.fill(Kind.F).index(colour) for colour in said.colours]
+    levels = levels if said.name == BY_CHUNK else [0, *levels]
+    found = []
+    for each in entries:
+        if each is said:
+            name = said.name if said.name == BY_CHUNK else f"1st, {said.name.removeprefix(OTHER_TINT).lstrip(': ')}"
+            found.append(replace(each, name=name, colours=tuple(palette.fill(Kind.F)[level] for level in levels)))
+            continue
+        (kind, *others) = each.kinds or (None,)
+        tints = tuple(dict.fromkeys(palette.fill(kind)[level] for level in levels)) if kind is not None else ()
+        plain = not others and not each.hatch and len(tints) > 1
+        found.append(replace(each, colours=tints) if plain else each)
+    return found
 
 
 def _has_bubble(timeline: Timeline) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
+Segment = tuple[float, float, float, float]  # from x, y to x, y
 POINTS = 72  # to the inch
 ASPECT = 0.62  # height of the figure over its width
 LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08  # inches between the axes and the edges of the figure
@@ -152,6 +153,7 @@ def _name_points(
     taken = [(px - DOT, py - DOT, px + DOT, py + DOT) for px, py in points]
     ends = {int(order[end]) for order in fronts for end in (0, -1) if len(order)}
     leaders, long = list[Box](), found.best.sum() > LONG_FRONT
+    drawn = list[Segment]()  # the lines to names
     certain = ends if long else set(np.flatnonzero(found.best).tolist())
     for here in sorted(range(len(points)), key=lambda here: (here not in certain, not found.best[here])):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
@@ -167,7 +169,8 @@ def _name_points(
             (
                 _outside(box, room),
                 sum(_meet(box, other) for other in names)
-                + sum(_meet(dot, other) for dot in _leader(place, side, box) for other in taken[len(points) :]),
+                + sum(_meet(dot, other) for dot in _leader(place, side, box) for other in taken[len(points) :])
+                + sum(_cross(own, other) for own in _line(place, side, box) for other in drawn),
                 *(sum(_meet(box, other) for other in each) for each in (others, lines + beside)),
             )
             for side, box in zip(sides, boxes, strict=True)
@@ -178,6 +181,7 @@ def _name_points(
         taken.append(boxes[chosen])
         side = sides[chosen]
         leaders += _leader(place, side, boxes[chosen])
+        drawn += _line(place, side, boxes[chosen])
         look: dict[str, Any] = {"color": "black" if on_front else MUTED, "ha": side.align, "bbox": box, "zorder": 4}
         look["arrowprops"] = {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
         to = (point.makespan, point.peak), (side.right, side.up)
@@ -210,7 +214,12 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
         for away in AWAY
         for across, up, align in ((1, 0.6, "left"), (1, -0.6, "left"), (-1, 0.6, "right"), (-1, -0.6, "right"))
     )
-    return (*near, *far)
+    steep = (
+        Side(across * away, up * away - tall * (up < 0), "center", wide, tall, far=True)
+        for away in AWAY
+        for across, up in ((0.2, -1.0), (-0.2, -1.0), (0.2, 1.0), (-0.2, 1.0))
+    )
+    return (*near, *far, *steep)
 
 
 def _box(place: NDArray[np.float64], side: Side) -> Box:
@@ -226,6 +235,23 @@ def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
     end = np.clip(place, box[:2], box[2:])
     dots = place + np.linspace(0.15, 0.95, LEADER_DOTS)[:, None] * (end - place)
     return [(x - LINE_ROOM, y - LINE_ROOM, x + LINE_ROOM, y + LINE_ROOM) for x, y in dots.tolist()]
+
+
+def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
+    """The line from a point to a name that had to move away; none beside the point."""
+    if not side.far:
+        return []
+    end = np.clip(place, box[:2], box[2:])
+    return [(float(place[0]), float(place[1]), float(end[0]), float(end[1]))]
+
+
+def _cross(a: Segment, b: Segment) -> bool:
+    """Whether two lines have a point in common: the ends of each lie on different sides of the other."""
+
+    def side(line: Segment, x: float, y: float) -> float:
+        return (line[2] - line[0]) * (y - line[1]) - (line[3] - line[1]) * (x - line[0])
+
+    return side(a, *b[:2]) * side(a, *b[2:]) <= 0 and side(b, *a[:2]) * side(b, *a[2:]) <= 0
 
 
 def _steps(points: NDArray[np.float64]) -> list[Box]:

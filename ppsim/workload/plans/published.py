@@ -112,6 +112,8 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
+        if source := row.get("source") if isinstance(row, dict) else None:
+            result["source"] = shorten(str(source), REASON)
         result["predicted_step_s"] = None
         result["measured_step_s"] = None
         try:

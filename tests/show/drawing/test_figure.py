@@ -247,14 +247,14 @@ LEGENDS = {
     ("1f1b", 4): ["Forward", "Backward", "Bubble"],
     ("1f1b", 1): ["Forward", "Backward"],
     ("zb-1p", 4): ["Forward", "Backward for input", "Backward for weights", "Bubble"],
-    ("interleaved", 4): ["Forward", "Backward", "Other tint: 2nd chunk", "Bubble"],
+    ("interleaved", 4): ["Forward", "Backward", "1st, 2nd chunk", "Bubble"],
     ("dualpipe", 4): [
         "Forward",
         "Backward (full)",
         "Backward for input",
         "Backward for weights",
         "Overlapped F&B",
-        "Other tint: 2nd replica",
+        "1st, 2nd replica",
         "Bubble",
     ],
 }

@@ -9,12 +9,20 @@ from rich.console import Console
 
 from ppsim.ask import terminal
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.legend import BY_CHUNK, legend_entries
-from ppsim.show.drawing.palette import DEFAULT, FEW_COLOURS, MANY_COLOURS, TERMINAL_MUTED, luminance
+from ppsim.show.drawing.legend import BY_CHUNK, legend_entries, split_by_chunk
+from ppsim.show.drawing.palette import (
+    DEFAULT,
+    FEW_COLOURS,
+    MANY_COLOURS,
+    PALETTES,
+    TERMINAL_MUTED,
+    luminance,
+)
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
@@ -54,10 +62,11 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
     timeline = simulate(schedule, costs_for(schedule))
     names = [entry.name for entry in legend_entries([timeline])]
     assert names == NAMES[shape]
+    boxed = [name.replace("Other tint: 2nd", "1st, 2nd") for name in names]
     said = [entry["name"] for entry in contents(Document((timeline,), ("a",)))["legend"]]
-    assert [name for name in said if not name.startswith("Idle: ")] == names  # pages can also show causes
+    assert [name for name in said if not name.startswith("Idle: ")] == boxed  # pages can also show causes
     drawn = [text.get_text() for text in plot(timeline).texts]
-    assert [name for name in drawn if name in names] == names
+    assert [name for name in drawn if name in boxed] == boxed
     for colours in (0, FEW_COLOURS, MANY_COLOURS):
         line = printed(timeline, colours)
         said = [name.lower() for name in names]
@@ -91,6 +100,19 @@ def test_grey_text_reads_on_light_and_on_dark_terminals():
     grey = luminance(TERMINAL_MUTED)
     assert 1.05 / (grey + 0.05) >= 4.5
     assert (grey + 0.05) / 0.05 >= 4.5
+
+
+@pytest.mark.parametrize(("chunks", "levels"), [(2, (0, 7)), (3, (0, 4, 7)), (4, (0, 2, 5, 7))])
+@pytest.mark.parametrize("palette", [DEFAULT, PALETTES["mono"]])
+def test_figures_and_pages_show_the_tint_of_each_chunk_of_each_kind(chunks, levels, palette):
+    timeline = timed("interleaved-zb", 4, 8, chunks=chunks)
+    entries = {each.name: each for each in split_by_chunk(legend_entries([timeline], palette=palette), palette)}
+    kinds = {"Forward": Kind.F, "Backward for input": Kind.I, "Backward for weights": Kind.W}
+    for name, kind in kinds.items():
+        assert entries[name].colours == tuple(palette.fill(kind)[level] for level in levels)
+    key = entries["1st, 2nd chunk" if chunks == 2 else BY_CHUNK]
+    assert key.colours == entries["Forward"].colours
+    assert entries["Bubble"].colours == (palette.bubble,)
 
 
 def test_a_box_has_the_colours_of_its_kinds():

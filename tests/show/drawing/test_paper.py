@@ -77,6 +77,13 @@ def test_a_middle_that_repeats_is_folded_where_few_cells_have_numbers():
     assert whole.axes[0].get_xlim()[1] > folded.axes[0].get_xlim()[1]
 
 
+def test_a_middle_is_folded_too_where_no_cell_has_room_either_way():
+    figure, said = quietly(timed("1f1b", 32, 256))
+    assert any("folded to fit 3.3 inches" in each for each in said)
+    assert any("too wide for 3.3 inches" in each for each in said)
+    assert figure.axes[0].get_xlim()[1] < 0.5 * 3 * (256 + 31)
+
+
 def test_numbers_that_are_asked_for_stay_as_asked():
     figure, said = quietly(timed("interleaved", 8, 16), labels="none")
     assert not [text for text in figure.axes[0].texts if text.get_text().isdigit()]

@@ -1,9 +1,10 @@
 """Time against memory as a figure: every name is in the picture, and none covers another."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from matplotlib.text import Annotation
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.drawing.tradeoff import figure_of
@@ -113,3 +114,33 @@ def test_a_wide_range_has_ticks_at_one_two_and_five():
     low, high = axis.get_view_interval()
     seen = [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
     assert {1.0, 2.0, 5.0, 10.0, 20.0, 50.0} <= set(np.round(seen, 9))
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75, 10.0])
+def test_lines_to_names_do_not_cross_each_other(width):
+    """A sweep of 1F1B, ZB-1P and interleaved, three panels: in each, two lines of ZB-1P made an X."""
+    points, shapes = list[Point](), [(p, m) for p in (4, 8, 16) for m in (16, 32, 48, 64)]
+    for p, m in shapes:
+        points.append(Point(f"1f1b {p}x{m}", 3 * (m + p - 1) / m, p, "1f1b", f"{p} devices"))
+    for p, m in shapes:
+        points.append(Point(f"zb-1p {p}x{m}", 3 + (p - 1) / m, p, "zb-1p", f"{p} devices"))
+    for p, m in shapes:
+        time = 3 + 1.5 * (p - 1) / m
+        points.append(Point(f"interleaved {p}x{m}", time, 1.5 * p - 0.5, "interleaved", f"{p} devices"))
+    figure = figure_of(tradeoff(points), "makespan per microbatch (t_F)", "peak", width)
+    figure.canvas.draw()
+    assert len(figure.axes) == 3
+    for axes in figure.axes:
+        lines = []
+        for name in (each for each in axes.texts if isinstance(each, Annotation) and each.arrow_patch):
+            start = axes.transData.transform(name.xy)
+            lines.append((start, np.clip(start, *box_of(name).get_points())))
+        assert len(axes.texts) > 6
+        for (a, b), (c, d) in combinations(lines, 2):
+            apart = [turn(a, b, c) * turn(a, b, d) > 0, turn(c, d, a) * turn(c, d, b) > 0]
+            assert any(apart), (a, b, c, d)
+
+
+def turn(a, b, c):
+    """Above 0 where c lies on the left of the way from a to b, below 0 on the right."""
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])

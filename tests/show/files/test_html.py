@@ -264,8 +264,8 @@ PAGES = {
     "chunks": ([timed("interleaved", 4, 8)], 128),
 }
 LEGENDS = {
-    "pairs": ["Overlapped F&amp;B", "Other tint: 2nd replica"],
-    "chunks": ["Other tint: 2nd chunk"],
+    "pairs": ["Overlapped F&amp;B", "1st, 2nd replica"],
+    "chunks": ["1st, 2nd chunk"],
 }
 
 
@@ -283,7 +283,7 @@ def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
     assert len(re.findall(r'<text x="[\d.-]+" y="[\d.-]+">\d+</text>', svg[0])) == numbers
     assert f"{timelines[0].makespan:,g} t_F" in dom
     assert ("<canvas" in dom) == (not numbers)
-    extra = re.findall(r"</span>(Overlapped[^<]*|Other tint[^<]*)</li>", dom)
+    extra = re.findall(r"</span>(Overlapped[^<]*|1st, 2nd[^<]*)</li>", dom)
     assert extra == LEGENDS.get(request.node.callspec.id, [])
 
 

@@ -42,7 +42,12 @@ def test_a_why_page_leads_from_work_to_the_makespan(tmp_path):
 def test_a_diff_page_has_every_difference_and_the_ops_of_both(tmp_path):
     told, said = story(DIFF, tmp_path / "x.html")
     *terms, makespan = told["bars"]
-    assert {bar["name"]: bar["to"] for bar in terms} == pytest.approx(said["difference_by_cause"])
+    differs = said["difference_by_cause"]
+    joined = {name: differs.pop(name) for name in ("B", "I", "W")}  # B of one run does what I and W of the other do
+    differs["backward"] = sum(joined.values())
+    assert max(map(abs, joined.values())) > abs(differs["backward"])
+    assert {bar["name"]: bar["to"] for bar in terms} == pytest.approx(differs)
+    assert not {"B", "I", "W"} & {*told["matrix"]["columns"]}
     assert makespan["to"] == pytest.approx(said["difference"])
     assert len(told["twins"][0]) == len(said["ops"]["start_change"])
 
@@ -64,6 +69,10 @@ def test_a_change_is_laid_over_the_chart_and_a_cause_lit(tmp_path):
         browser.wait(f"{lit} === 1")
         browser.run("document.querySelector('.steps button').click()")
         assert browser.run("document.getElementById('critical').getAttribute('aria-pressed')") == "true"
+        browser.run("document.querySelector('.changes li:last-child button').scrollIntoView({block: 'end'})")
+        seen = "(e => { const b = e.getBoundingClientRect(); return b.top >= -1 && b.bottom <= innerHeight + 1; })"
+        for part in ("#chart", ".changes li:last-child button"):
+            assert browser.run(f"{seen}(document.querySelector({part!r}))"), part
         for width in (390, 3840):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.ask("Emulation.setDeviceMetricsOverride", **size)
@@ -78,8 +87,11 @@ def test_an_op_is_joined_with_the_same_of_the_other_run(tmp_path):
     with started(tmp_path) as browser:
         browser.open(target.as_uri())
         find = "(f => { f.value = '3F7'; f.onchange(); })(document.getElementById('find'))"
+        dashed = "document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length"
+        assert browser.run(dashed) == 0, "outlines are of what is picked out"
         browser.run(find)
         assert browser.run("document.getElementById('twin').getAttribute('d')").startswith("M")
+        browser.wait(f"{dashed} === 1")
         said = browser.run("document.getElementById('tip').textContent")
         assert "than in B" in said
         browser.run("(s => { s.value = 2; s.onchange(); })(document.querySelector('#story select'))")

@@ -53,7 +53,7 @@ def test_idle_slices_have_a_cause_and_fill_what_compute_leaves(events):
     for slices in rows.values():
         starts, ends = zip(*sorted(slices), strict=True)
         assert [*starts, last] == pytest.approx([0, *ends], abs=1e-6)
-    assert {event["name"] for event in events if event.get("cat") == "idle"} <= {*CAUSES}
+    assert {event["name"] for event in events if event.get("cat") == "idle"} <= {f"idle: {name}" for name in CAUSES}
 
 
 def test_threads_and_processes_have_names(events):

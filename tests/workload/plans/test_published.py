@@ -544,3 +544,21 @@ def test_readme_says_of_real_runs_what_measurements_say():
     medians = sorted(float(text.split()[0]) for text in sessions[:7])
     (other,) = [row[2] for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")]
     assert f"off by {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and by {other} on the run above" in said
+
+
+def test_the_page_names_runs_and_sources_with_what_is_left_out_and_large_errors_first(tmp_path):
+    sizes = {"model": "llama3-8b", "gpu": "DGX-H100", "framework": "Megatron-Core", "gpus": 8, "precision": "BF16"}
+    sizes |= {"gbs": 128, "mbs": 1, "seq": 8192, "tp": 1, "pp": 1, "dp": 8, "tokens_per_s_per_gpu": 13000}
+    rows = [
+        {"id": "near", "source": "a paper, table 1", **sizes},
+        {"id": "far", "source": "a blog <b>", **sizes, "tokens_per_s_per_gpu": 30000},
+        {"id": "lost", **sizes, "model": "no such model"},
+    ]
+    file, page = tmp_path / "rows.json", tmp_path / "x.html"
+    file.write_text(json.dumps(rows))
+    assert invoke("plan", "--against", str(file), "-o", str(page)).exit_code == 0
+    body = page.read_text().split("<tbody>")[1]
+    assert re.findall(r'<th scope="row">([^<]*)</th>', body) == ["lost", "far", "near"]
+    far = body[body.index(">far<") : body.index(">near<")]
+    assert all(f">{text}</td>" in far for text in ("llama3-8b", "a blog &lt;b&gt;"))
+    assert re.search(r">h100[^<]*</td>", far)

@@ -84,12 +84,14 @@ function perDevice(timeline) {
 
 const isDark = () => root.dataset.theme === 'dark';
 
-/** The background of a legend's box: one colour, hatched or not, or from one to the other. */
+/** The background of a legend's box: one colour, hatched or not, or several side by side. */
 function boxOf({ colours, hatch, bubble, cause }) {
   if (cause >= 0) return causeFill(cause, isDark());
   if (bubble) return LOOKS.bubble[+isDark()];
   if (hatch) return `repeating-linear-gradient(135deg, ${hatch} 0 2px, ${colours[0]} 2px 5px)`;
-  return colours[1] ? `linear-gradient(90deg, ${colours})` : colours[0];
+  const wide = 100 / colours.length;
+  const parts = colours.map((colour, place) => `${colour} ${place * wide}% ${(place + 1) * wide}%`);
+  return colours[1] ? `linear-gradient(90deg, ${parts})` : colours[0];
 }
 
 function showLegend() {
@@ -155,6 +157,8 @@ function reach() {
     else row.removeAttribute('tabindex');
 }
 
+const MOST_PINNED = 0.65; // of the window's height that a chart takes which stays in view over its story
+
 /** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
   shown = geometryOf(view, width, tallest);
@@ -162,6 +166,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   for (const { canvas, left, top, width, height } of canvases)
     Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
   $('chart').style.height = `${shown.height}px`;
+  $('chart').classList.toggle('pinned', Boolean(view.story) && shown.height <= MOST_PINNED * innerHeight);
   $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   $('marks').innerHTML = content + selectionMarks(shown, themeNow());
   if (view.story) joinTwins(joined);

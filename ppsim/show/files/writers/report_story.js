@@ -14,7 +14,7 @@ async function showStory() {
     const sides = await Promise.all(story.twins.map(column));
     twins = sides.map((side, i) => new Map(Array.from(side, (op, at) => [op, sides[1 - i][at]])));
   }
-  view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: Boolean(story.twins) };
+  view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: false };
   $('lead').textContent = story.lead;
   $('lead').hidden = Boolean(REPORT.verdict) && !story.picker; // the verdict says it
   $('story').hidden = false;
@@ -99,14 +99,14 @@ function changesOf({ changes, ghosts, notes }) {
 /** Where the two runs are laid together, and whether the second carries the outlines of the first. */
 function aligned() {
   const select = element('select', { 'aria-label': 'Align the runs at' }, new Option('start', 0), new Option('first backward', 1), new Option('end', 2));
-  const outlines = element('button', { type: 'button', textContent: 'outlines of A on B', 'aria-pressed': 'true' });
+  const outlines = element('button', { type: 'button', textContent: 'outlines of all of A on B', 'aria-pressed': 'false' });
   select.onchange = () => { align(+select.value); say(moved ? `B is drawn ${timed(Math.abs(moved))} ${moved > 0 ? 'later' : 'earlier'}` : ''); };
   outlines.onclick = () => {
     view.story.outlines = !view.story.outlines;
     outlines.setAttribute('aria-pressed', view.story.outlines);
     drawSoon();
   };
-  return part('The two charts', element('p', { className: 'muted', textContent: 'Point at an op: a line joins it with the same op of the other run.' }),
+  return part('The two charts', element('p', { className: 'muted', textContent: 'Point at an op: a line joins it with the same op of the other run. Click one: B has the outlines of its microbatch in A.' }),
     element('span', { className: 'tools' }, element('label', {}, 'align at ', select), outlines));
 }
 
@@ -126,12 +126,12 @@ function align(at) {
   drawSoon();
 }
 
-/** Outlines of another timeline's ops in the rows of a panel. */
-function outlinesOf(panel, geometry, { offsets, start, end }, theme) {
+/** Outlines of another timeline's ops in the rows of a panel, of all or of those to keep. */
+function outlinesOf(panel, geometry, { offsets, start, end }, theme, keep = () => true) {
   const parts = [];
   for (let device = 0; device < Math.min(panel.timeline.devices, offsets.length - 1); device++)
     for (let op = firstAbove(end, geometry.first, offsets[device], offsets[device + 1]); op < offsets[device + 1] && start[op] < geometry.last; op++) {
-      if (end[op] > start[op]) parts.push(rectangle(panel, geometry, start[op], end[op], device + inset(panel.row), device + 1 - inset(panel.row) - panel.lane));
+      if (end[op] > start[op] && keep(op)) parts.push(rectangle(panel, geometry, start[op], end[op], device + inset(panel.row), device + 1 - inset(panel.row) - panel.lane));
       if (parts.length > MOST_OUTLINES) return '';
     }
   return stroked(parts, theme.page, 2.5) + stroked(parts, theme.ink, '1.1" stroke-dasharray="4 2');
@@ -142,7 +142,12 @@ function storyMarks(panel, geometry, theme, index) {
   const { ghosts, ghost, lit, outlines } = view.story;
   const found = [];
   const lights = index === (twins.length ? 1 : 0);
-  if (outlines && index === 1) found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...TIMELINES[0].ops }, theme));
+  const picked = view.highlight;
+  if (twins.length && index === 1 && (outlines || picked)) {
+    const first = TIMELINES[0].ops;
+    const keep = outlines ? undefined : op => first[picked.by][op] === picked.value;
+    found.push(outlinesOf(panel, geometry, { offsets: TIMELINES[0].offsets, ...first }, theme, keep));
+  }
   if (ghost >= 0 && index === 0) {
     const other = ghosts[ghost];
     const x = px(xOf(geometry, other.makespan));

@@ -11,7 +11,7 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import settled
 from ppsim.show.drawing.gantt_marks import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.legend import legend_entries, split_by_chunk
 from ppsim.show.drawing.look import Note
 from ppsim.show.drawing.palette import text_colour
 from ppsim.show.files.document import Abilities, Document
@@ -136,7 +136,8 @@ def _legend(document: Document, top: float) -> str:
     """The colours in use, on as many lines as TeX needs for them."""
     known = [*document.look.colours.colours, document.look.colours.bubble]
     names, between = [], "\\quad "
-    for entry in legend_entries(document.timelines, palette=document.look.colours):
+    palette = document.look.colours
+    for entry in split_by_chunk(legend_entries(document.timelines, palette=palette), palette):
         wide = BOX.format(8 / len(entry.colours))
         box = "".join(f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours)
         names.append(f"\\mbox{{\\fboxsep0pt\\fboxrule0.3pt\\fbox{{{box}}} {escape(entry.name)}}}")

@@ -214,11 +214,11 @@ def _span(
 
 
 def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
-    """A segment of idle time, named by its cause, with the op that waits and the one that it waits for."""
+    """A segment of idle time, named ``idle: compute`` by its cause, with the op that waits and the one waited for."""
     ops = {"waits": idle.op[place], "for": idle.blamed[place]}
     args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
     times = idle.start[place], idle.end[place]
-    return _span(run, NAMES[idle.cause[place]], "idle", idle.device[place], IDLE_THREAD, times, args)
+    return _span(run, f"idle: {NAMES[idle.cause[place]]}", "idle", idle.device[place], IDLE_THREAD, times, args)
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
