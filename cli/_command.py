@@ -179,8 +179,8 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
-            click.echo(dump_json(found.json_object()).decode())
+            click.echo(dump_json(found.whole_object()).decode())
         elif "-" not in output.output:
-            terminal.show(found.line() if face.get("quiet") else found.blocks())
+            terminal.show(found.line() if face.get("quiet") else found.shown())
     for text in found.notes():
         terminal.echo_wrapped(text, err=True)

@@ -156,7 +156,22 @@ class CostOptions:
         "--steps",
         type=click.IntRange(min=1),
         help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
-        "microbatches again.",
+        "microbatches again, and a training schedule runs so many steps, each with its optimizer step (1).",
+    )
+    t_optimizer: Value | None = option(
+        "--t-optimizer", help="Time of the optimizer step that ends a training step, or one per device (0)."
+    )
+    post_validation: bool = flag(
+        "--post-validation",
+        help="Each device runs its optimizer step when its gradients are there, and waits for no other device.",
+    )
+    t_gather: Value | None = option(
+        "--t-gather",
+        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use beside compute.",
+    )
+    t_reduce_grad: Value | None = option(
+        "--t-reduce-grad",
+        help="Time to reduce a stage's gradients behind its last backward of a step, beside compute.",
     )
     feedback: float | None = option(
         "--feedback",

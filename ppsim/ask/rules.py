@@ -34,6 +34,8 @@ MAY_BE_EMPTY = ("unit", "note")
 TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
 
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
+
 COMMANDS_OF_SEVERAL = ("compare", "sweep", "jitter", "diff", "memory", "partition", "optimize", "convert")
 
 NEEDS = (
@@ -58,7 +60,14 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        ("sweep", "plan", "jitter"),
+        ("sweep", "plan", "jitter", "model"),
+    ),
+    Need(
+        ("profile",),
+        lambda g: not g["output"],
+        "{options} has times of whole ops, and -o draws the products of a layer",
+        "leave one of them out",
+        ("model",),
     ),
     Need(
         ("lowered",),
@@ -306,21 +315,14 @@ NEEDS = (
         "{options} and --deal both say what csv holds",
     ),
     Need(
-        ("mb_scale", "reorder", "changes"),
+        ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
         "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
     ),
     Need(
-        ("mb_scale", "reorder", "changes", "deal", "max_tokens"),
+        ("mb_scale", "reorder", "deal", "max_tokens"),
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
-    ),
-    Need(
-        ("cap",),
-        lambda g: not (g["lengths"] or g["cp_of"]),
-        "{options} is for schedules that explain tries by itself, and with lengths it tries none",
-        "leave it out, or ppsim compare --cap",
-        ("explain",),
     ),
     Need(
         ("cp_of",),
@@ -367,7 +369,7 @@ NEEDS = (
     Need(
         (
             *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
-            *("profile", "layout", "segments", "costs", "steps", "placement", *DETAILED),
+            *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
         ),
         lambda g: not g["chunked"],
         "{options} has no place where --chunked gives the chunks and --law their times",
@@ -375,11 +377,52 @@ NEEDS = (
     ),
     # Schedules that go round.
     Need(
-        ("steps", "feedback", "tokens"),
+        ("post_validation", "t_gather", "t_reduce_grad", "t_optimizer"),
+        lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+        "{options} adds ops beside compute, which the simple model times",
+        "leave it out, or the options of messages as ops",
+    ),
+    Need(
+        ("steps", "tokens", *STEP),
         never,
         "{options} is of a schedule that goes round, and this command knows one round",
-        "ppsim run decode --steps 8 --feedback 0.5",
+        "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
         ("optimize", "partition", "convert"),
+    ),
+    Need(
+        ("feedback",),
+        lambda g: bool(g["serve"]) and g.command == "partition",
+        "{options} is of a schedule that goes round, and this command knows one round",
+        "ppsim run decode --steps 8 --feedback 0.5, or ppsim partition decode --serve period",
+        ("optimize", "partition", "convert"),
+    ),
+    # What serves.
+    Need(
+        ("weight_bits", "kv_bits", "block"),
+        lambda g: bool(g["serve"]),
+        "{options} is of a pipeline that serves",
+        "add --serve",
+    ),
+    Need(
+        (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
+        lambda g: not g["serve"] or g.command != "memory",
+        "--serve counts bytes, which no time changes, so {options} has no effect",
+        "leave it out",
+        ("memory",),
+    ),
+    Need(
+        ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
+        lambda g: not g["serve"],
+        "{options} is of training, or of uneven batches, and --serve knows neither",
+        "leave it out",
+        ("memory", "partition"),
+    ),
+    Need(
+        ("measured", "breakdown", "output"),
+        lambda g: not g["serve"],
+        "{options} is of a step of training over time, and --serve has none",
+        "leave it out",
+        ("memory",),
     ),
     Need(
         ("tokens",),

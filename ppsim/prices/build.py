@@ -14,7 +14,7 @@ from ppsim.base.times import MICROSECONDS
 from ppsim.base.units import parse_size
 from ppsim.errors import InputError
 from ppsim.prices.chunked import shape_of_chunks, times_of_chunks
-from ppsim.prices.rounds import add_steps, goes_round, measure_round
+from ppsim.prices.rounds import OF_STEPS, add_steps, goes_round, keep_versions, measure_round
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -265,7 +265,7 @@ def build_costs(
     return replace(made, comm=change_latencies(made.comm, schedule.n_devices, made.unit, changes, size))
 
 
-BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective")
+BESIDE = ("t_offload", "t_reload", "t_evict", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective", *OF_STEPS)
 TIMES = ("tb", "ti", "tw", "tfb", "tr", "slice_scale", *BESIDE, "host_link", "host_link_shared", "feedback", "tokens")
 NUMBERS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 
@@ -316,7 +316,10 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     if name == "t_evict":
         return Kind.EVICT, Kind.LOAD
     if name == "t_collective":
-        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE)
+        own = {Kind.GATHER, Kind.REDUCE}
+        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE and kind not in own)
+    if name in OF_STEPS:
+        return ({"t_optimizer": Kind.OPT, "t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}[name],)
     return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)
 
 
@@ -422,6 +425,7 @@ def refuse_unused(used: Collection[str], names: Sequence[str], costs: CostOption
         "slice_scale": "no slices of sequences",
         **{name: f"no {kinds_of(name)[0].name}" for name in BESIDE},
         "t_collective": "no collectives",
+        **dict.fromkeys(OF_STEPS, "no optimizer step"),
         "host_link": f"no copies to a host{' that end in time' if costs.offload else ''}",
         "host_link_shared": "no copies to a host",
         "feedback": "no loop to feed results back through; decode has",
@@ -484,7 +488,7 @@ def build_memory(
         held = profile_memory(read(costs.profile), schedule, content)
     else:
         held = layer_model(schedule, content) if content else activation_model(schedule)
-    held = PartlyRecomputed(schedule, costs, layout, model).keep(held)
+    held = keep_versions(PartlyRecomputed(schedule, costs, layout, model).keep(held), schedule)
     if costs.encoder and held.unit == BYTES:
         from ppsim.search.rules.encoder import encoder_memory, read_encoder
 
@@ -504,7 +508,9 @@ def add_memory(
     if costs.profile and not asked and not has_activation_bytes(costs.profile):
         costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
-    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs, model)[0]) for t, c in pairs))
+    models = tuple(build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs)
+    held = zip(document.timelines, models, strict=True)
+    return replace(document, memory=tuple(curves(*each) for each in held), memory_models=models)
 
 
 def has_activation_bytes(profile: str) -> bool:

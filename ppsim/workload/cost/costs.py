@@ -20,6 +20,7 @@ from ppsim.errors import InputError
 from ppsim.schedules import find, generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.workload.cost.kinds import Pieces, slowest
+from ppsim.workload.cost.muon import muon_seconds
 from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
@@ -183,6 +184,9 @@ def _pieces(
         after = (device + 1) % parallel.pp
         hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
     optimizer = optimizer_seconds(machine, parallel, trained, found)
+    if parallel.optimizer == "muon":
+        each = {content: sum(muon_seconds(model, machine, parallel, content, found)) for content in set(contents)}
+        optimizer = optimizer + np.array([each[content] for content in contents])
     tied = _tied_seconds(model, machine, parallel, contents)
     return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 

@@ -22,6 +22,7 @@ from ppsim.engine.memory.usage import MOST_BYTES, MemoryModel
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
+from ppsim.workload.cost.muon import matrix_parameters
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.activations import KEPT_AS, layer_activations
 from ppsim.workload.model.contents import (
@@ -104,10 +105,14 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
     states = sum(trained), sum(count / share for count, share in zip(trained, shares, strict=True))
     weights = sum(held), sum(count / share for count, share in zip(held, shares, strict=True))
     learns = 0.0 if p.adapters else 1.0
+    matrices = 0.0
+    if p.optimizer == "muon":  # which keeps one moment of them
+        of_layers = zip(matrix_parameters(model, p, content), shares, strict=True)
+        matrices = sum(count / (share if p.zero else 1) for count, share in of_layers)
     return (
         ITEM * weights[p.zero >= 3] + _narrow_bytes(model, p, content),
         learns * p.gradient_bytes * states[p.zero >= 2],
-        learns * (MASTER + 2 * p.moment_bytes) * states[p.zero >= 1],
+        learns * ((MASTER + 2 * p.moment_bytes) * states[p.zero >= 1] - p.moment_bytes * matrices),
         kept_bytes(model, p, content) * (1 - p.offload),
         weight_kept_bytes(model, p, content),
         _stage_work(model, p, content),
