@@ -113,15 +113,27 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
 
 
 def sureness(rows: Sequence[Row]) -> str:
-    """Say how many of the other plans the first one surely beats, and from which difference on; empty for one plan."""
+    """Say how many of the other plans are surely slower than the first, and when one is; empty for one plan."""
     others = rows[1:]
     if not others:
         return ""
     beaten = sum(row["slower_low"] > 0 for row in others)
     schedules, layouts = (format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER))
     return (
-        f"in four cases of five it beats {beaten} of the other {counted(len(others), 'plan')}: "
-        f"those of its layout that are {schedules} slower or more, others from {layouts} on"
+        f"{beaten} of the other {counted(len(others), 'plan')} would be slower than plan 1 in at least four runs of "
+        f"five: one whose schedule alone differs must be predicted {schedules} slower for that, any other {layouts}"
+    )
+
+
+def uneven_stages(row: Row, layers: int) -> str:
+    """Say that a plan's stages hold different numbers of layers, as these do not divide; empty where they do."""
+    stages = row["pp"] * row["vp"]
+    if row["layout"] != "even" or layers % stages == 0:
+        return ""
+    chunks = f" x {row['vp']} chunks" if row["vp"] > 1 else ""
+    return (
+        f"plan 1: {layers} layers do not divide over {row['pp']} devices{chunks}, so its {stages} stages hold "
+        "different numbers of them; Megatron-LM takes that by --pipeline-model-parallel-layout alone"
     )
 
 

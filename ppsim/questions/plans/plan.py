@@ -30,7 +30,7 @@ from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.plans.against import Against, compare_runs
 from ppsim.questions.plans.explorer import cap_of, caps, chosen, named, places, plan_page_of
-from ppsim.questions.plans.measured import NEAR, Told, correct_plans, sureness
+from ppsim.questions.plans.measured import NEAR, Told, correct_plans, sureness, uneven_stages
 from ppsim.questions.plans.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
@@ -471,6 +471,8 @@ class Plans(Answer[PlanRequest]):
             yield "* on the front: no faster plan needs as little memory"
         yield ""
         if line := sureness(self.found.rows):
+            yield Line(line, 4)
+        if line := uneven_stages(self.found.rows[0], self.task.model.layers):
             yield Line(line, 4)
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:

@@ -112,7 +112,7 @@ def _of_layers(
 
     def compare(column: int, operators: Operators, count: int = 1) -> Factors:
         curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel), parallel.precision)
-        return _divide(time[:, column] - fixed, np.array([*curve, curve[1] + curve[2]]))
+        return _divide(time[:, column] - fixed, curve)
 
     ends = AS_THE_CURVE, AS_THE_CURVE
     if workload.vocab:

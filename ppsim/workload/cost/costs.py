@@ -24,7 +24,7 @@ from ppsim.workload.cost.muon import muon_seconds
 from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
-from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
+from ppsim.workload.hardware.hardware import AS_THE_CURVE, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.activations import KEPT_AS
@@ -229,8 +229,8 @@ def _stage(
         once = replace(parallel, recompute="none")
         one, waits, selected, lost = _layer(model, machine, once, layer, found)
         moved += count * lost
-        compute += count * (_with_full(one - waits, factors) + _with_full(waits))
-        communication += count * _with_full(waits)
+        compute += count * ((one - waits) * factors + waits)
+        communication += count * waits
         # What runs again runs alone: nothing hides its all-to-all.
         one, waits, *_ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
         forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
@@ -245,10 +245,10 @@ def _stage(
         # Tokens are scattered behind the embedding, and gathered before the output matrix; the reverse backward.
         whole = ops.tokens_of(model, parallel) * model.hidden * ops.ITEM
         each = ends * gather_seconds(machine, found, group_of(parallel, "tp"), whole)
-        compute += _with_full(np.array([each, each, 0.0]))
-        communication += _with_full(np.array([each, each, 0.0]))
+        compute += [each, each, 0.0, each]
+        communication += [each, each, 0.0, each]
     for operators, factors in extra:
-        compute += _with_full(passes(operators, machine.gpu, found, parallel.precision), factors)
+        compute += passes(operators, machine.gpu, found, parallel.precision) * factors
     if content.embedding and model.encoder:
         compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
@@ -272,7 +272,7 @@ def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Effici
     times = encoder.layers * passes(ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision)
     if encoder.frozen:
         times[1:] = 0.0
-    return _with_full(times)
+    return times
 
 
 def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> float:
@@ -280,17 +280,11 @@ def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: St
     return parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
 
 
-def _with_full(times: Floats, factors: Factors = AS_THE_CURVE) -> Floats:
-    """Multiply F, I and W by factors, and add B, which has one of its own."""
-    f, i, w = times
-    return np.array([f * factors.f, i * factors.i, w * factors.w, (i + w) * factors.b])
-
-
 @lru_cache(maxsize=4096)
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Times F, I and W of a layer, what of them is collectives, what selective runs again of F, and lost overlap.
+    """Times F, I, W and B of a layer, what of them is collectives, what selective runs again of F, and lost overlap.
 
     The last is what a split adds to I and takes from W.
     """
@@ -316,6 +310,7 @@ def _layer(
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
     lost = lost_overlap(operators.names, times, scatter, parallel)
+    waits = np.append(waits, waits[1:].sum())
     return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ppsim.base import toml
 from ppsim.base.toml import Refused, not_negative
 from ppsim.workload.hardware.hardware import UNITS, Gpu
-from ppsim.workload.model.operators import FLASH, FORWARD, INPUTS, LINEAR, WEIGHTS, WIDE, Floats, Operators
+from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats, Operators
 from ppsim.workload.model.parallel import Parallel
 
 SCHEMA = "ppsim.efficiency/2"
@@ -264,9 +264,10 @@ def _of_width(gpu: Gpu, width: Floats) -> Floats:
 
 
 def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0) -> Floats:
-    """Compute the seconds of F, I and W of all operators together: no less than it takes to launch them.
+    """Compute the seconds of F, I, W and B of all operators together: no less than it takes to launch them.
 
-    GPU and host work side by side: the longer one counts, and somewhat more where they are alike.
+    GPU and host work side by side: the longer one counts, and somewhat more where they are alike. In a B the host
+    launches ahead from the gradients of inputs to those of weights; in I and W apart it can not.
 
     Args:
         operators: the operators.
@@ -280,8 +281,11 @@ def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, wa
     more = software.expert_kernels if "router" in operators.names else 1.0
     kernels = operators.kernels.sum(axis=1) * (software.output_kernels if operators.names[-1] == "loss" else more)
     calls = software.calls if np.any(waits) else 0.0
-    result: Floats = times.copy()
-    for rows, launches in (([FORWARD], kernels[FORWARD] + calls), ([INPUTS, WEIGHTS], kernels[1:].sum() + calls)):
-        whole, host = times[rows].sum(), launches * software.launch_us * 1e-6
-        result[rows] *= (whole**software.sharp + host**software.sharp) ** (1 / software.sharp) / whole
+    host = (kernels + calls * np.array([1.0, 0.5, 0.5])) * software.launch_us * 1e-6
+    return _longer(np.append(times, times[1:].sum()), np.append(host, host[1:].sum()), software.sharp)
+
+
+def _longer(gpu: Floats, host: Floats, sharp: float) -> Floats:
+    """Return the time in which both are done: that of the longer one, and somewhat more where they are alike."""
+    result: Floats = (gpu**sharp + host**sharp) ** (1 / sharp)
     return result

@@ -273,7 +273,7 @@ def test_stages_take_what_their_layers_and_ends_take():
     found = stage_costs(model, H100, parallel, layout, FULL)
 
     def work(operators):
-        forward, inputs, weights = passes(operators, H100.gpu, FULL, "fp8")
+        forward, inputs, weights, _ = passes(operators, H100.gpu, FULL, "fp8")
         return np.array([forward, inputs + weights, inputs, weights, 0])
 
     dense, mixed = (

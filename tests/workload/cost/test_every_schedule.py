@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
@@ -34,12 +35,18 @@ TRAINS = [f for f in families() if f.name not in ("forward-only", "decode")]
 @pytest.mark.parametrize("family", TRAINS, ids=lambda f: f.name)
 @pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
 def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
-    """All microbatches through all stages, forward and backward; messages that a device waits for go on top."""
+    """All microbatches through all stages, forward and backward, whole or split; messages waited for are part of it."""
     parallel = replace(sizes_of(family), overlap_p2p=not waits)
     costs = stage_costs(model, MACHINE, parallel)
     schedule = queues_of(parallel, costs)
     busy = measure(simulate(schedule, costs.costs)).busy.sum()
-    assert busy == pytest.approx(16e3 * (costs.time[0] + costs.time[1]).sum(), rel=1e-9)
+    kinds = (Kind.F, Kind.B, Kind.I, Kind.W)
+    each = {kind: np.bincount(schedule.stage[schedule.kind == kind], minlength=schedule.n_stages) for kind in kinds}
+    assert (each[Kind.F] == schedule.n_microbatches).all()
+    assert (each[Kind.I] == each[Kind.W]).all()
+    assert (each[Kind.B] + each[Kind.W] == schedule.n_microbatches).all()
+    seconds = sum((each[kind] * costs.time[kind]).sum() for kind in kinds) / schedule.n_slices
+    assert busy == pytest.approx(1e3 * seconds, rel=1e-9)
     step = step_time(model, MACHINE, parallel, costs=costs)
     assert 0 <= step.bubble < 0.5
 

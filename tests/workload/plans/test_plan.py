@@ -607,7 +607,19 @@ def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
         same = plan in alone and plan["zero"] == best["zero"]
         assert math.log(ratio) == pytest.approx(0.03 if same else 0.14)
     beaten = sum(plan["slower_low"] > 0 for plan in others)
-    assert f"in four cases of five it beats {beaten} of the other {len(others)} plans" in " ".join(str(found).split())
+    said = f"{beaten} of the other {len(others)} plans would be slower than plan 1 in at least four runs of five"
+    assert said in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize(("vp", "said"), [(5, ""), (7, "80 layers do not divide over 4 devices x 7 chunks, so its 28")])
+def test_a_plan_says_that_its_chunks_do_not_divide_the_layers(monkeypatch, vp, said):
+    """And how Megatron-LM is told which stage holds how many."""
+    monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
+    sizes = {"gpus": 64, "gbs": 128, "mbs": [1], "tp": [4], "cp": [2], "pp": [4], "top": 1, "layouts": ["even"]}
+    text = " ".join(str(ask_plan("llama3-70b", "dgx-h100", **sizes, vp=[vp], software="megatron-lm")).split())
+    assert ("do not divide" in text) == bool(said)
+    assert said in text
+    assert ("--pipeline-model-parallel-layout 'Et|" in text) == bool(said)
 
 
 def test_runs_of_the_users_own_correct_all_plans_by_one_factor(tmp_path, monkeypatch):
