@@ -38,13 +38,13 @@ HUNTS = examples().max_examples > 50  # for sweeps that are not drawn by hypothe
 def accepted(name: str) -> list[Shape]:
     """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes.
 
-    Every fourth of them where only the fast tests are asked for, and about sixty of a schedule with many options.
+    Every fourth of them where only the fast tests are asked for, and about a hundred of a schedule with many options.
     """
     family = find(name)
     tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
     shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
     taken = [shape for shape in shapes if not family.broken_rules(shape)]
-    most = 12 if family.uses_costs else 60
+    most = 20 if family.uses_costs else 100
     return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // most | 1)]
 
 

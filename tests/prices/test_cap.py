@@ -50,6 +50,13 @@ def test_bytes_need_the_bytes_of_an_activation(command):
     assert error.exit_code == 2
 
 
+def test_a_number_needs_a_unit_where_memory_is_in_bytes():
+    model = ("--model", "llama3-8b", "--seq", "4096")
+    error = refused("memory", "1f1b", *SHAPE, *model, "--cap", "80")
+    assert str(error) == "--cap 80 has no unit, and memory is in bytes here"
+    assert error.hint == "--cap 80GiB"
+
+
 def test_a_search_takes_activations_alone():
     """As it has no bytes of an activation, it says so in the words of the others."""
     found = invoke("optimize", *SHAPE, "--cap", "3GiB")

@@ -295,7 +295,7 @@ class TestTorch:
         (fault,) = self.faults(text)
         assert (fault.kind, fault.row, fault.cell) == ("runtime", 2, 3)
 
-    def test_slices_are_refused(self):
+    def test_slices_of_sequences_are_refused(self):
         made = generate("seq1f1b", devices=2, microbatches=4, slices=2)
         (fault,) = check(Draft.from_schedule(made), runtime="torch-2.13").faults
         assert (fault.kind, "no slices of sequences" in fault.message) == ("runtime", True)

@@ -120,3 +120,8 @@ def test_a_gzipped_folder_of_traces_calibrates_as_its_files_do(tmp_path):
     for name, words in (("a.toml", TRACES), ("b.toml", [str(folder)])):
         assert invoke("calibrate", "--from-trace", *words, "-o", str(tmp_path / name)).exit_code == 0
     assert read(str(tmp_path / "a.toml")).op == read(str(tmp_path / "b.toml")).op
+
+
+def test_a_run_is_validated_as_one_schedule():
+    error = refused("validate", "1f1b", "gpipe", "--trace", str(PRIMUS))
+    assert str(error) == "a run shows one schedule, and 2 are named"
