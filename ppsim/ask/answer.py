@@ -17,7 +17,6 @@ from ppsim.ask.options import Request, flatten
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import show
 from ppsim.ask.write import Writers, write_with
-from ppsim.base.json_output import dump_json
 from ppsim.errors import PpsimError
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
@@ -35,6 +34,8 @@ class Answer(ABC, Generic[Asked]):
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints, as dicts, lists, numbers and texts."""
+        from ppsim.base.json_output import dump_json
+
         found: dict[str, Any] = json.loads(dump_json(self.json_object()))
         return found
 

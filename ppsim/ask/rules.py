@@ -10,10 +10,8 @@ import math
 import re
 
 from ppsim.ask.given import (
-    COSTS,
     DETAILED,
     GIVEN_COSTS,
-    LAYER_TIMES,
     LOOK,
     MEASURING,
     MODEL,
@@ -24,17 +22,17 @@ from ppsim.ask.given import (
     UNEVEN,
     Given,
     Need,
+    list_needs,
     never,
 )
 from ppsim.ask.groups import OWN
+from ppsim.ask.options import Request
 from ppsim.errors import InputError
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
 TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
-
-COMMANDS_OF_SEVERAL = ("compare", "sweep", "jitter", "diff", "memory", "partition", "optimize", "convert")
 
 NEEDS = (
     # Which files are written, and what they show.
@@ -184,33 +182,11 @@ NEEDS = (
     ),
     # Costs.
     Need(
-        (*COSTS, *LAYER_TIMES),
-        lambda g: not g["profile"],
-        "--profile brings all costs, so {options} cannot be given too",
-    ),
-    Need(
-        (*(name for name in COSTS if name not in ("comm", "per")), *LAYER_TIMES, "profile", "layout"),
-        lambda g: not g["segments"],
-        "--segments brings the times of all ops, so {options} cannot be given too",
-    ),
-    Need(
-        LAYER_TIMES,
-        lambda g: bool(g["layout"]) or g.command == "partition",
-        "{options} is for the layers of a layout, and none is given",
-        "add --layout STRING (ppsim layout), or --tf for whole stages",
-    ),
-    Need(
         ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
         never,
         "partition makes the layout from the times of layers, so {options} cannot be given",
         "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
         ("partition",),
-    ),
-    Need(
-        ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
-        lambda g: not g["layout"],
-        "--layout gives every stage the time of its layers, so {options} cannot be given too",
-        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
     ),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
     Need(
@@ -343,51 +319,6 @@ NEEDS = (
         lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
         "{options} times orders by the simple model",
     ),
-    # A prompt in chunks.
-    Need(
-        ("chunked",),
-        never,
-        "{options} is of one run of forward-only, and this command has other schedules",
-        "ppsim run forward-only --chunked 131072 --law C,G,B,A",
-        COMMANDS_OF_SEVERAL,
-    ),
-    Need(
-        ("chunk", "page"),
-        lambda g: bool(g["chunked"]),
-        "{options} is of a prompt in chunks, and none is given",
-        "add --chunked TOKENS",
-    ),
-    Need(
-        ("law",),
-        lambda g: bool(g["chunked"] or g["lengths"]),
-        "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none is given",
-        "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
-    ),
-    Need(("chunked",), lambda g: bool(g["law"]), "{options} needs what a chunk takes", "add --law C,G,B,A"),
-    Need(
-        (
-            *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
-            *("profile", "layout", "segments", "costs", "steps", "placement", *DETAILED),
-        ),
-        lambda g: not g["chunked"],
-        "{options} has no place where --chunked gives the chunks and --law their times",
-        "leave it out; --tf scales stages, --comm is the latency of a message",
-    ),
-    # Schedules that go round.
-    Need(
-        ("steps", "feedback", "tokens"),
-        never,
-        "{options} is of a schedule that goes round, and this command knows one round",
-        "ppsim run decode --steps 8 --feedback 0.5",
-        ("optimize", "partition", "convert"),
-    ),
-    Need(
-        ("tokens",),
-        never,
-        "{options} counts the rate of a schedule that goes round, and this command prints none",
-        "ppsim run, compare or sweep",
-        ("explain", "diff", "jitter", "memory"),
-    ),
     # A search.
     Need(
         ("mb_scale", "slice_scale", "recompute"),
@@ -416,12 +347,6 @@ NEEDS = (
         "{options} is of copies to the host, which a rule adds to a finished schedule and no search weighs",
         "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload TIME --t-reload TIME",
         ("optimize",),
-    ),
-    Need(
-        ("host_link",),
-        lambda g: g["t_offload"] is None and g["t_reload"] is None,
-        "{options} gives the times of copies, and --t-offload or --t-reload gives one again",
-        "leave one of them out",
     ),
     Need(
         ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
@@ -590,16 +515,21 @@ NEEDS = (
 )
 
 
-def list_refused(command: str) -> set[str]:
-    """List the options that a command shares with others and always refuses: its help need not have them."""
-    return {option for need in NEEDS if need.holds is never and command in need.commands for option in need.options}
+def list_refused(request: type[Request]) -> set[str]:
+    """List the options that a question shares with others and always refuses: its help need not have them."""
+    return {
+        option
+        for need in (*NEEDS, *list_needs(request))
+        if need.holds is never and (not need.commands or request.question in need.commands)
+        for option in need.options
+    }
 
 
 def check_given(given: Given) -> None:
     """Refuse options without effect in this request (InputError: another makes it idle or is missing; it is empty)."""
     _refuse_empty(given)
     _refuse_endless(given)
-    for need in NEEDS:
+    for need in (*given.needs, *NEEDS):
         if need.commands and given.command not in need.commands:
             continue
         options = given.spellings(need.options)

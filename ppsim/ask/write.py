@@ -15,8 +15,6 @@ from ppsim.ask.given import Given, suffixes_of
 from ppsim.ask.groups import FigureOptions, OutputOptions
 from ppsim.ask.options import Option
 from ppsim.ask.types import Share
-from ppsim.base.atomic_file import open_atomically, place_together, rehearse
-from ppsim.base.json_output import dump_json
 from ppsim.base.notes import long_work
 from ppsim.errors import InputError
 from ppsim.version import VERSION
@@ -84,6 +82,10 @@ def _text(value: Any, option: Option) -> str:
 
 def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
     """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be written)."""
+    if not output.output:
+        return []
+    from ppsim.base.atomic_file import rehearse
+
     for target in output.output:
         rehearse(target)
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
@@ -121,6 +123,10 @@ def document_writers(
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
     """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""
+    if not writers:
+        yield
+        return
+    from ppsim.base.atomic_file import place_together
 
     def write(to_stdout: bool) -> None:
         for target, save in writers:
@@ -180,5 +186,8 @@ def write_table(
 
         save_table(rows, target, suffix, inputs)
         return
+    from ppsim.base.atomic_file import open_atomically
+    from ppsim.base.json_output import dump_json
+
     with open_atomically(target) as out:
         out.write(dump_json(whole(), end=b"\n"))

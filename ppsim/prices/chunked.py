@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
+from ppsim.prices.part import Asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +57,7 @@ class Chunks:
         yield f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
 
 
-def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOptions) -> ShapeOptions:
+def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
     """Return the shape with a microbatch for each chunk.
 
     Raises:
@@ -73,28 +74,28 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOption
         raise InputError("the number of devices is missing", "give --devices")
     if (shape.chunks or 1) != 1 or (shape.stages or devices) != devices or ":" in str(spec):
         raise InputError("--chunked runs one stage on each device", "leave out --chunks")
-    return replace(shape, microbatches=len(chunks_of(costs, devices).run.sizes))
+    return replace(shape, microbatches=len(chunks_of(asked, devices).run.sizes))
 
 
-def times_of_chunks(costs: CostOptions, devices: int) -> NDArray[np.float64]:
+def times_of_chunks(asked: Asked, devices: int) -> NDArray[np.float64]:
     """Return the time of each chunk by the law, shape (chunks,)."""
     from ppsim.search.splits.chunks import read_law
 
-    return read_law(costs.law or "").times(chunks_of(costs, devices).run.sizes)
+    return read_law(asked["law"] or "").times(chunks_of(asked, devices).run.sizes)
 
 
-def chunks_of(costs: CostOptions, devices: int) -> Chunks:
+def chunks_of(asked: Asked, devices: int) -> Chunks:
     """Find the chunks that the options ask for (InputError: no law, or no size of a chunk)."""
     from ppsim.search.splits.chunks import Cut, cut_fixed, read_law
 
-    length, page, law = costs.chunked or 1, costs.page or PAGE, read_law(costs.law or "")
-    pipeline = _pipeline(costs, devices)
+    length, page, law = asked["chunked"] or 1, asked["page"] or PAGE, read_law(asked["law"] or "")
+    pipeline = _pipeline(asked, devices)
     best = _find_chunking(length, page, law, pipeline)
     run = best.equal
-    if costs.chunk not in (None, "equal"):
-        sizes = cut_fixed(length, _size(str(costs.chunk), page))
+    if asked["chunk"] not in (None, "equal"):
+        sizes = cut_fixed(length, _size(str(asked["chunk"]), page))
         run = Cut(sizes, pipeline.time(law.times(sizes)))
-    return Chunks(run, best, costs.unit or "ms")
+    return Chunks(run, best, asked["unit"] or "ms")
 
 
 @lru_cache(maxsize=16)
@@ -105,16 +106,16 @@ def _find_chunking(length: int, page: int, law: Law, pipeline: Pipeline) -> Chun
     return find_chunking(length, page, law, pipeline)
 
 
-def _pipeline(costs: CostOptions, devices: int) -> Pipeline:
+def _pipeline(asked: Asked, devices: int) -> Pipeline:
     import numpy as np
 
     from ppsim.search.splits.chunks import Pipeline
 
-    given = np.atleast_1d(np.asarray(1.0 if costs.tf is None else costs.tf, np.float64)).tolist()
+    given = np.atleast_1d(np.asarray(1.0 if asked["tf"] is None else asked["tf"], np.float64)).tolist()
     if len(given) not in (1, devices):
         raise InputError(f"tf has {len(given)} values for {devices} stages", f"give one value, or {devices}")
     stages = tuple(given * (devices if len(given) == 1 else 1))
-    return Pipeline(stages, float(costs.comm or 0.0))
+    return Pipeline(stages, float(asked["comm"] or 0.0))
 
 
 def _size(text: str, page: int) -> int:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.ask.groups import CostOptions
 from ppsim.ask.options import flag, option
 from ppsim.errors import InputError
+from ppsim.prices.options import CostOptions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.groups import CostOptions
 from ppsim.base.numbers import format_number, format_share
-from ppsim.errors import InputError
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -17,42 +15,18 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.metrics import Round
 
-STEPS = 4  # of a decoder that are shown where nobody says how many
 MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
 
 
-def add_steps(schedule: Schedule, costs: CostOptions) -> Schedule:
-    """Return a schedule that goes round as often as the options ask for.
-
-    Raises:
-        InputError: the schedule cannot go round, or so many steps do not fit in memory.
-    """
-    from ppsim.core.rounds import repeat_rounds
-
-    if schedule.n_rounds > 1:
-        if costs.steps not in (None, schedule.n_rounds):
-            raise InputError(f"{schedule.name} has {schedule.n_rounds} steps, not {costs.steps}", "leave out --steps")
-        return schedule
-    steps = costs.steps or (STEPS if schedule.feeds_back else 1)
-    if steps > 1 and not schedule.only_forwards:
-        raise InputError(f"{schedule.name} trains, and --steps is for decode and forward-only", "leave it out")
-    return repeat_rounds(schedule, steps)
-
-
-def goes_round(schedule: Schedule) -> bool:
-    """Whether a schedule has a period: it is shown going round, or runs forwards alone, one after the other."""
-    return schedule.n_rounds > 1 or schedule.only_forwards
-
-
 def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
-    """Measure what a round of a timeline's schedule takes without end; None where it does not go round."""
+    """Measure what a round of a timeline's schedule takes without end; None where that takes long."""
+    schedule = timeline.schedule
+    events = len(schedule) // schedule.n_rounds
+    if costs.host_link or not 0 < events <= MOST_EVENTS:
+        return None
     from ppsim.analysis.period import find_around, find_period
     from ppsim.engine.simple.metrics import Round
 
-    schedule = timeline.schedule
-    events = len(schedule) // schedule.n_rounds
-    if not goes_round(schedule) or costs.host_link or not 0 < events <= MOST_EVENTS:
-        return None
     found, around = find_period(schedule, costs), find_around(timeline)
     counted = schedule.whole_microbatches * (tokens or 1)
     return Round(

@@ -13,7 +13,7 @@ import click
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
 from ppsim.ask.given import SHAPE, TIMING, Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import shows_colours
@@ -33,6 +33,7 @@ from ppsim.prices.dealing import (
     maps_of,
 )
 from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.several import SIMPLE
 from ppsim.prices.timing import time_ops

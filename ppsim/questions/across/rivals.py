@@ -21,8 +21,10 @@ from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
-from ppsim.prices.build import build_memory, has_activation_bytes, layout_for
+from ppsim.prices.build import build_memory
 from ppsim.prices.cap import activations_per_unit, read_cap
+from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
@@ -296,7 +298,7 @@ def _partition_line(base: Run, given: Given) -> str:
         options = {each.name: each for each in changeable_options().values()}
         typed = [each for each in options.values() if said.get(each.name)]
     else:
-        taken = {each.name for each in list_options(PartitionRequest)} - list_refused("partition")
+        taken = {each.name for each in list_options(PartitionRequest)} - list_refused(PartitionRequest)
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
     if not base.costs.layout:

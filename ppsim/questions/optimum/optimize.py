@@ -14,7 +14,7 @@ import click
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
 from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, open_results, say_kept
@@ -28,6 +28,7 @@ from ppsim.base.results import Results
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
 from ppsim.prices.build import add_memory
+from ppsim.prices.options import CostOptions
 from ppsim.questions.optimum.optimize_text import front_line, front_lines, outcome_line, proof_lines, sentences
 from ppsim.questions.optimum.problems import (
     SearchOptions,

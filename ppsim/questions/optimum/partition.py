@@ -16,7 +16,7 @@ import click
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, fact, heading
 from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
+from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import Amount
@@ -29,6 +29,7 @@ from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
+from ppsim.prices.options import CostOptions
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split
 from ppsim.version import INSTALL_OPTIMIZE

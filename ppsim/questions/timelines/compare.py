@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.groups import (
-    CostOptions,
-    FaceOptions,
-    FigureOptions,
-    NetworkOptions,
-    SeveralSchedules,
-    ShapeOptions,
-)
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
@@ -28,6 +21,7 @@ from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.prices.dealing import DealOptions
 from ppsim.prices.lengths import LengthOptions
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.several import time_schedules
 

@@ -13,7 +13,7 @@ import click
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, finish_tasks
@@ -24,6 +24,7 @@ from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
 from ppsim.prices.lengths import LengthOptions, find_load, law_of, shares_of
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicas
 from ppsim.prices.several import time_schedules
 

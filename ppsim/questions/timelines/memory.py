@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
 from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
@@ -19,8 +19,10 @@ from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import format_change, format_number
 from ppsim.base.units import format_size
 from ppsim.errors import PpsimError
-from ppsim.prices.build import build, build_memory, layout_for
+from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
+from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 
 if TYPE_CHECKING:

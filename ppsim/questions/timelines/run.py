@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.request import ask
 from ppsim.ask.words import (
@@ -25,13 +25,11 @@ from ppsim.ask.words import (
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
-from ppsim.base.atomic_file import open_atomically
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.prices.cap import cap_option, read_cap, report_held
-from ppsim.prices.chunked import Chunks, chunks_of
 from ppsim.prices.dealing import (
     DealOptions,
     DealtLoad,
@@ -41,8 +39,8 @@ from ppsim.prices.dealing import (
     save_assignment,
 )
 from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
-from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -55,6 +53,8 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.simple.metrics import Metrics
+    from ppsim.prices.chunked import Chunks
+    from ppsim.prices.rounds import HowMany
     from ppsim.show.files.document import Document
 
 
@@ -192,7 +192,11 @@ class Run(Answer[RunRequest]):
     def chunks(self) -> Chunks | None:
         """The chunks of a prompt, and the time to its first token; None where there is none."""
         costs = self.request.costs
-        return chunks_of(costs, self.schedule.n_devices) if costs.chunked else None
+        if not costs.chunked:
+            return None
+        from ppsim.prices.chunked import chunks_of
+
+        return chunks_of(ask_costs(costs), self.schedule.n_devices)
 
     @cached_property
     def how_many(self) -> HowMany | None:
@@ -204,6 +208,8 @@ class Run(Answer[RunRequest]):
 
         if self.costs.each is not None or family_of(request.schedule.spec) is None:
             return None
+        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_how_many
+
         if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
             return None
 
@@ -447,6 +453,7 @@ class Grid(Answer[RunRequest]):
         import orjson
 
         from ppsim.analysis.grid import csv_of
+        from ppsim.base.atomic_file import open_atomically
         from ppsim.show.files.document import require_suffix
 
         forms: dict[str, Callable[[], bytes]] = {

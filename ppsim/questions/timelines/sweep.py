@@ -17,7 +17,6 @@ from ppsim.ask.blocks import Block, Drawn, Line
 from ppsim.ask.given import Given
 from ppsim.ask.groups import (
     OWN,
-    CostOptions,
     FaceOptions,
     GridOptions,
     NetworkOptions,
@@ -38,6 +37,7 @@ from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.options import CostOptions
 from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
 
 if TYPE_CHECKING:
