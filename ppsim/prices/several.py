@@ -14,14 +14,13 @@ from ppsim.prices.dealing import DealOptions, deal_load
 from ppsim.prices.lengths import LengthOptions, find_load
 from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicas, time_replicas
-from ppsim.prices.timing import time_ops
+from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
 
-SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 ONE_REPLICA, NO_LENGTHS, NO_DEALING = ReplicaOptions(), LengthOptions(), DealOptions()
 
 

@@ -21,7 +21,7 @@ from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.base.source import STANDARD_INPUT
+from ppsim.base.text import STANDARD_INPUT
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
     build_costs,
