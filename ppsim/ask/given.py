@@ -19,10 +19,6 @@ UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "shapes", "t_shape")
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
-PLANNED = (
-    *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
-    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
-)
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)

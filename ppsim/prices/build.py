@@ -190,7 +190,8 @@ def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tupl
 
 def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
     """Find which options that may have no effect a schedule uses, by name."""
-    return set[str]().union(*(part.used(schedule) for part in ask_costs(costs).parts))
+    asked = ask_costs(costs)
+    return set[str]().union(*(part.used(schedule, asked) for part in asked.parts))
 
 
 def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.ask.given import Need
 from ppsim.ask.options import flag, option
 from ppsim.errors import InputError
 from ppsim.prices.options import CostOptions
@@ -28,6 +29,15 @@ NAMED = 4  # replicas named
 @dataclass(frozen=True)
 class LengthOptions:
     """How long the sequences of every replica's microbatches are."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("padded", "mbs"),
+            lambda g: bool(g["lengths"]),
+            "{options} is of sequences of different lengths, and there are none",
+            "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ),
+    )
 
     lengths: str | None = option(
         "--lengths",

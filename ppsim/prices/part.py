@@ -77,7 +77,7 @@ class Part:
         """Return the costs with what the options change."""
         return costs
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return which options of ``lacks`` the schedule uses."""
         return set()
 
@@ -193,7 +193,7 @@ class TimesOfKinds(Part):
 
     kinds: ClassVar[tuple[str, ...]]  # names of these options
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return which options give the time of an op that the schedule has."""
         import numpy as np
 

@@ -41,7 +41,7 @@ class Copies(TimesOfKinds):
     lacks: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(kinds, ""),
         "host_link": "no copies to a host",
-        "host_link_shared": "no copies to a host",
+        "host_link_shared": "no copies to a host that take time",
     }
 
     offload: str | None = option(
@@ -111,14 +111,18 @@ class Copies(TimesOfKinds):
         took = held.activations / rate * (1e6 / MICROSECONDS[costs.unit])
         return {Kind.OFFLOAD: took, Kind.RELOAD: took}
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return which options are of copies that the schedule has."""
         import numpy as np
 
         from ppsim.core.ops import Kind
 
-        to_host = np.isin(schedule.kind, (Kind.OFFLOAD, Kind.RELOAD)).any()
-        return super().used(schedule) | ({"host_link", "host_link_shared"} if to_host else set())
+        used = super().used(schedule, asked)
+        if np.isin(schedule.kind, (Kind.OFFLOAD, Kind.RELOAD)).any():
+            used.add("host_link")
+            if self.host_link or np.any(self.t_offload) or np.any(self.t_reload) or asked["costs"]:
+                used.add("host_link_shared")
+        return used
 
     def lack(self, name: str) -> str:
         """Return what a schedule lacks that does not use an option."""

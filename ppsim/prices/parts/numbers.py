@@ -44,7 +44,7 @@ class Numbers(Part):
 
         return costs_for(schedule, **{name: value for name in COSTS if (value := asked[name]) is not None})
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return the times of kinds of op that the schedule has, or whose sum or difference it needs."""
         import numpy as np
 

@@ -88,7 +88,7 @@ class Steps(Part):
         """Return the costs with the time of the way back."""
         return replace(costs, feedback=self.feedback)
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return which options are of rounds that the schedule has."""
         back, rate = {"feedback"} if schedule.feeds_back else set(), {"tokens"} if goes_round(schedule) else set()
         return back | rate

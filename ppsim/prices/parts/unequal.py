@@ -72,6 +72,6 @@ class Unequal(Part):
 
         return any(map(is_drawn, self.mb_scale))
 
-    def used(self, schedule: Schedule) -> set[str]:
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return which options are of slices that the schedule has."""
         return {"slice_scale"} if schedule.n_slices > 1 else set()

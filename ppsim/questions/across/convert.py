@@ -12,7 +12,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import GIVEN_COSTS, Given
+from ppsim.ask.given import GIVEN_COSTS, Given, Need, never
 from ppsim.ask.groups import FigureOptions
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
@@ -50,6 +50,19 @@ class ConvertRequest(Request):
 
     question: ClassVar[str] = "convert"
     place: ClassVar[tuple[str, int]] = ("What files and runs say", 3)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("recompute", "offload", "encoder"),
+            never,
+            "{options} adds ops, and convert writes those that the file holds",
+            "ppsim run FILE --recompute -o FILE",
+        ),
+        Need(
+            ("merge_bw", "split_bw"),
+            lambda g: not (g["merge_bw"] and g["split_bw"]),
+            "{options} undo each other",
+        ),
+    )
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
     output: FigureOptions = group(FigureOptions, "Output")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -12,7 +12,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import SHAPE, TIMING, Given
+from ppsim.ask.given import SHAPE, TIMING, Given, Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
@@ -82,6 +82,20 @@ class ExplainRequest(Request):
 
     question: ClassVar[str] = "explain"
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("cap",),
+            lambda g: not g["changes"],
+            "{options} is for what explain tries by itself, and --what-if names the changes",
+            "leave one of them out",
+        ),
+        Need(
+            ("cap",),
+            lambda g: not (g["lengths"] or g["cp_of"]),
+            "{options} is for schedules that explain tries by itself, and with lengths it tries none",
+            "leave it out, or ppsim compare --cap",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     trace: str | None = common(
         "--trace",

@@ -15,7 +15,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, fact, heading
-from ppsim.ask.given import Given
+from ppsim.ask.given import Given, Need, never
 from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
@@ -62,6 +62,20 @@ class PartitionRequest(Request):
 
     question: ClassVar[str] = "partition"
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 4)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
+            never,
+            "partition makes the layout from the times of layers, so {options} cannot be given",
+            "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+        ),
+        Need(
+            ("offload",),
+            never,
+            "{options} copies by rule what a schedule has, and a search for a split does not weigh copies",
+            "ppsim run SCHEDULE --offload ...",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
@@ -46,6 +47,11 @@ class CompareRequest(Request):
 
     question: ClassVar[str] = "compare"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 2)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"
+        ),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
@@ -62,6 +62,13 @@ class MemoryRequest(Request):
 
     question: ClassVar[str] = "memory"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 2)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("breakdown",),
+            lambda g: not g["quiet"] and "-" not in g["output"],
+            "{options} prints a table, where only the result is to be printed",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

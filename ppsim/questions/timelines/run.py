@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
+from ppsim.ask.given import DETAILED, GIVEN_COSTS, LOOK, UNEVEN, Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.request import ask
@@ -75,6 +76,43 @@ class RunRequest(Request):
 
     question: ClassVar[str] = "run"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("lowered",),
+            lambda g: g.writes("lowered") or bool(g["grid"]),
+            "{options} says how to write csv, and none is written",
+            "add -o FILE.csv",
+        ),
+        Need(
+            ("reorder",),
+            lambda g: bool(g["mb_scale"] or g["lengths"]),
+            "{options} orders unequal microbatches",
+            "add --mb-scale FACTORS",
+        ),
+        Need(
+            ("lowered",),
+            lambda g: not (g["deal"] or g["max_tokens"]),
+            "{options} and --deal both say what csv holds",
+        ),
+        Need(
+            ("reorder",),
+            lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+            "{options} times orders by the simple model",
+        ),
+        Need(
+            ("grid",),
+            lambda g: not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order"),
+            "{options} gives every step one slot, so options of costs and of messages change nothing",
+            "leave them out, or leave out --grid",
+        ),
+        Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
+        Need(
+            ("style", "width", "memory", "gantt", *LOOK),
+            lambda g: not g["grid"],
+            "{options} is for charts, and --grid is text",
+            "leave it out",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line
-from ppsim.ask.given import Given
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import (
     OWN,
     FaceOptions,
@@ -67,6 +67,15 @@ class SweepRequest(Request):
     question: ClassVar[str] = "sweep"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 3)
     tables: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(("metric",), lambda g: not g["as_json"], "--json holds every metric, so {options} chooses none"),
+        Need(
+            ("stages", "devices"),
+            lambda g: not (g["stages"] and g["devices"]),
+            "{options} both set the devices of a sweep",
+            "one of them, and --chunks or NAME:V",
+        ),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")
     metric: str = common(
