@@ -180,8 +180,8 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
         if face.get("as_json"):
             from ppsim.base.json_output import dump_json
 
-            click.echo(dump_json(found.json_object()).decode())
+            click.echo(dump_json(found.whole_object()).decode())
         elif "-" not in output.output:
-            terminal.show(found.line() if face.get("quiet") else found.blocks())
+            terminal.show(found.line() if face.get("quiet") else found.shown())
     for text in found.notes():
         terminal.echo_wrapped(text, err=True)

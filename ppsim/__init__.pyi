@@ -26,6 +26,7 @@ from ppsim.questions.timelines.jitter import Jitter
 from ppsim.questions.timelines.list import Shelves
 from ppsim.questions.timelines.memory import Memory
 from ppsim.questions.timelines.run import Run
+from ppsim.questions.timelines.sweep import Shapes
 from ppsim.show.drawing.gantt import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save
@@ -220,6 +221,10 @@ def compare(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -328,7 +333,16 @@ def compare(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -481,6 +495,10 @@ def convert(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -562,7 +580,16 @@ def convert(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -652,6 +679,10 @@ def diff(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -754,7 +785,16 @@ def diff(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -879,6 +919,10 @@ def explain(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -998,7 +1042,16 @@ def explain(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1153,6 +1206,10 @@ def jitter(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1242,7 +1299,16 @@ def jitter(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1387,6 +1453,10 @@ def memory(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1420,6 +1490,10 @@ def memory(
     again: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
     measured: str | None = None,
+    serve: bool = False,
+    weight_bits: int | None = None,
+    kv_bits: int | None = None,
+    block: int | None = None,
     breakdown: bool = False,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -1436,8 +1510,10 @@ def memory(
     highlight: str | None = None,
     phases: bool = False,
     per_device: bool = False,
-) -> Memory:
+) -> Memory | Any:
     """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+
+    Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -1485,7 +1561,16 @@ def memory(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1542,6 +1627,11 @@ def memory(
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
             or --profile; a list has one for each device.
         measured: Measured peaks of the devices, beside these.
+        serve: What a pipeline that serves --model holds: weights, and room for keys and values
+            in --cap.
+        weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
+        kv_bits: Bits of a number of keys, values and states (16).
+        block: Tokens of a block of keys and values (16).
         breakdown: What holds each device's peak; in figures, what fills the fullest over time.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1595,12 +1685,16 @@ def model(
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
     post_validation: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     profile: str | None = None,
+    format: str | None = None,
+    style: Literal["screen", "paper"] | None = None,
+    width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
     """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
 
@@ -1642,6 +1736,8 @@ def model(
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
         moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
             fp32).
@@ -1649,9 +1745,13 @@ def model(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         profile: Measured op times instead of the curve's (ppsim calibrate).
+        format: Format of every -o, whatever its name says, such as svg.
+        style: Look of figures (screen; paper for pdf).
+        width: Figure width, inches. (default 6.75)
     """
     ...
 
@@ -1692,6 +1792,10 @@ def optimize(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1787,7 +1891,16 @@ def optimize(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -1891,6 +2004,10 @@ def partition(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -1926,9 +2043,15 @@ def partition(
     zero: int | None = None,
     again: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
+    serve: Literal["tokens", "period"] | None = None,
+    weight_bits: int | None = None,
+    kv_bits: int | None = None,
+    block: int | None = None,
     time_limit: float = 60.0,
-) -> Partitioned:
+) -> Partitioned | Any:
     """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+
+    Returns a :class:`Partitioned`, with ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
         InputError: an option or a shape that is refused, or an unclear number of layers.
@@ -1977,7 +2100,16 @@ def partition(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2036,6 +2168,12 @@ def partition(
         again: What backwards run again (none).
         cap: The most a device may hold: a number counts activations of one layer; with a unit,
             such as 80GiB, bytes of --model or --profile.
+        serve: Split for a pipeline that serves --model (decode, forward-only): room for most
+            tokens of keys and values in --cap, or the shortest period; of equal ones by the
+            other.
+        weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
+        kv_bits: Bits of a number of keys, values and states (16).
+        block: Tokens of a block of keys and values (16).
         time_limit: Seconds to search; Ctrl-C ends it earlier and keeps the best. (default 60.0)
     """
     ...
@@ -2073,11 +2211,12 @@ def plan(
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
     post_validation: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
-    rank_order: Literal["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"] | None = None,
+    rank_order: str | None = None,
     any_schedule: bool = False,
     top: int = 5,
     front: bool = False,
@@ -2140,6 +2279,8 @@ def plan(
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
         moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
             fp32).
@@ -2147,8 +2288,9 @@ def plan(
             training (the software's, no).
         narrow_weights: Weights held and gathered as narrow as they are multiplied (the
             software's).
-        rank_order: How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside
-            nodes (tp-cp-ep-dp-pp).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
         any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
         top: How many plans to print, no near copies. (default 5)
         front: Also the plans that need less memory: the front of time against memory.
@@ -2230,6 +2372,10 @@ def run(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -2347,7 +2493,16 @@ def run(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in
@@ -2503,6 +2658,10 @@ def sweep(
     comm: float | None = None,
     links: str | Sequence[str] = (),
     steps: int | None = None,
+    t_optimizer: float | Sequence[float] | str | None = None,
+    post_validation: bool = False,
+    t_gather: float | Sequence[float] | str | None = None,
+    t_reduce_grad: float | Sequence[float] | str | None = None,
     feedback: float | None = None,
     tokens: int | None = None,
     chunked: int | None = None,
@@ -2541,7 +2700,7 @@ def sweep(
     heat: bool = False,
     dask: str | None = None,
     results: str | None = None,
-) -> list[dict[str, Any]]:
+) -> Shapes:
     """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
@@ -2597,7 +2756,16 @@ def sweep(
         links: One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction;
             repeatable.
         steps: Go round so many times: decode (4) makes a token of every batch in each step,
-            forward-only runs all its microbatches again.
+            forward-only runs all its microbatches again, and a training schedule runs so many
+            steps, each with its optimizer step (1).
+        t_optimizer: Time of the optimizer step that ends a training step, or one per device
+            (0).
+        post_validation: Each device runs its optimizer step when its gradients are there, and
+            waits for no other device.
+        t_gather: FSDP: time to gather a stage's weights at the start of a step, in the order of
+            use beside compute.
+        t_reduce_grad: Time to reduce a stage's gradients behind its last backward of a step,
+            beside compute.
         feedback: Time until a step's result is back at the first stage (the latency of that
             link), for decode.
         tokens: Tokens of a microbatch, or of a batch in flight in each step: the rate is in

@@ -46,7 +46,9 @@ def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:
     """
     cuts = schedule.n_slices > 1
     those = [family for family in families() if ("slices" in family.options) == cuts]
-    those = [family for family in those if family.feeds_back == schedule.feeds_back]
+    those = [
+        family for family in those if (family.feeds_back, family.flushes) == (schedule.feeds_back, schedule.flushes)
+    ]
     chunks = schedule.n_chunks
     those.sort(key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch))
     for family in those:

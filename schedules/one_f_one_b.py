@@ -58,19 +58,23 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     "pipedream-2bw",
     title="PipeDream-2BW",
     aliases=("2bw", "pipedream", "asynchronous-1f1b"),
-    idea="1F1B that is never drained: M counts the microbatches of a whole run of many optimizer\n"
-    "steps, and the bubble is paid once in all of it. A reference, as it is not the same training:\n"
-    "gradients are of weights one step old, and every device holds two versions of its weights.",
+    idea="1F1B that is never drained: forwards of the next optimizer step run where 1F1B drains, so the\n"
+    "period of M microbatches has no bubble. A reference, as it is not the same training: gradients\n"
+    "are of weights one step old, and every device holds two versions of its weights.",
     bubble="(P-1)(t_F + t_B)",
     peak="min(M, P - device)",
     paper="PipeDream-2BW, arXiv 2006.09503",
     rules=(ONE_CHUNK,),
     interchangeable=False,
-    counts="M counts the microbatches of a whole run of many steps, and no step ends in a flush; "
-    "idle shares are of the one fill and drain of that run, less the more microbatches it has",
+    flushes=False,
+    counts="M counts the microbatches of one optimizer step, and no step ends in a flush: period and rate are of steps "
+    "without end, makespan and idle shares of the steps shown (--steps), with one fill and drain",
 )
 def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
-    """1F1B's queues; the second version of the weights is not among the activations that are counted."""
+    """1F1B's queues, of one step; the second version of the weights is not among the activations that are counted.
+
+    The period is M (t_F + t_B) for equal stages without messages and M >= P.
+    """
     yield from one_f_one_b(shape)
 
 

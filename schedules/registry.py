@@ -104,6 +104,7 @@ class Family:
     interchangeable: bool = True
     counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
     feeds_back: bool = False  # whether each round of it needs the results of the round before
+    flushes: bool = True  # whether each step ends before the next begins
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
 
     @property
@@ -242,7 +243,9 @@ def generate(
         priced["costs"] = count_in_steps(prices)  # no unit of time changes an order
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     made = Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
-    return replace(made, feeds_back=True) if family.feeds_back else made
+    if family.feeds_back or not family.flushes:
+        return replace(made, feeds_back=family.feeds_back, flushes=family.flushes)
+    return made
 
 
 def takes_chunks(family: Family) -> bool:

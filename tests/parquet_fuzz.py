@@ -35,24 +35,6 @@ VALUES: dict[str, list[Any]] = {
     "string": ["F", "", None], "large_string": ["F", "1", None], "binary": [b"F", b"\xff", None],
     "large_binary": [b"F", b"\xff", None], "null": [None] * 3,
 }  # fmt: skip
-TYPED: dict[str, pyarrow.Array] = {
-    **{name: pyarrow.array(values, pyarrow.type_for_alias(name)) for name, values in VALUES.items()},
-    "string view": pyarrow.array(["F", "B", None], pyarrow.string_view()),
-    "fixed bytes": pyarrow.array([b"1234", b"1234", None], pyarrow.binary(4)),
-    "decimal": pyarrow.array([decimal.Decimal("1.5"), None, None], pyarrow.decimal128(38, 10)),
-    "long decimal": pyarrow.array([decimal.Decimal(10) ** 60, None, None], pyarrow.decimal256(76, 2)),
-    "late timestamp": pyarrow.array([2**52, 0, None], pyarrow.timestamp("s")),
-    "zoned timestamp": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Europe/Paris")),
-    "bad zone": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Nowhere/None")),
-    "list": pyarrow.array([[1], [], None]),
-    "nested list": pyarrow.array([[[1]], [], None]),
-    "struct": pyarrow.array([{"a": 1}, {"a": None}, None]),
-    "map": pyarrow.array([[("a", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
-    "dictionary": pyarrow.array(["F", "B", None]).dictionary_encode(),
-    "dictionary of numbers": pyarrow.array([1, 2, None]).dictionary_encode(),
-    "long text": pyarrow.array(["F" * 100_000, "1" * 5000, None]),
-    "odd texts": pyarrow.array(["\x1b]0;x\x07", "=1+1", "\u2028"]),
-}  # fmt: skip
 RUN: dict[str, list[Any]] = {"id": ["a", "b", "c"], "model": ["llama3-8b"] * 3,
        "gpu": ["h100"] * 3, "gpus": [8, 8, 8], "gbs": [8, 8, 8],
        "tp": [1, 1, 1], "pp": [2, 2, 2], "step_s": [1.0, 2.0, None]}  # fmt: skip
@@ -70,6 +52,29 @@ LIES = ("values", "page_values", "packed", "page_size", "unpacked", "chunk", "da
         "dictionary_size", "repetition")  # fmt: skip
 NUMBERS = (-(2**31), -1, 0, 1, 2, 100, 2**16, 2**31 - 1, 2**40)
 HEAVY = ("row groups", "many", "pages of zeros", "nulls", "much JSON", "long text")
+
+
+@cache
+def typed() -> dict[str, pyarrow.Array]:
+    """Three values of each type; made when asked for, as pyarrow imports pandas for them."""
+    return {
+        **{name: pyarrow.array(values, pyarrow.type_for_alias(name)) for name, values in VALUES.items()},
+        "string view": pyarrow.array(["F", "B", None], pyarrow.string_view()),
+        "fixed bytes": pyarrow.array([b"1234", b"1234", None], pyarrow.binary(4)),
+        "decimal": pyarrow.array([decimal.Decimal("1.5"), None, None], pyarrow.decimal128(38, 10)),
+        "long decimal": pyarrow.array([decimal.Decimal(10) ** 60, None, None], pyarrow.decimal256(76, 2)),
+        "late timestamp": pyarrow.array([2**52, 0, None], pyarrow.timestamp("s")),
+        "zoned timestamp": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Europe/Paris")),
+        "bad zone": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Nowhere/None")),
+        "list": pyarrow.array([[1], [], None]),
+        "nested list": pyarrow.array([[[1]], [], None]),
+        "struct": pyarrow.array([{"a": 1}, {"a": None}, None]),
+        "map": pyarrow.array([[("a", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+        "dictionary": pyarrow.array(["F", "B", None]).dictionary_encode(),
+        "dictionary of numbers": pyarrow.array([1, 2, None]).dictionary_encode(),
+        "long text": pyarrow.array(["F" * 100_000, "1" * 5000, None]),
+        "odd texts": pyarrow.array(["\x1b]0;x\x07", "=1+1", "\u2028"]),
+    }  # fmt: skip
 
 
 @cache
@@ -91,7 +96,7 @@ def originals() -> tuple[bytes, ...]:
 def by_type() -> Iterator[tuple[str, bytes]]:
     """Yield tables of which one column is of each type."""
     for table in (OPS, RUN, KEPT):
-        for column, (name, values) in ((column, each) for column in table for each in TYPED.items()):
+        for column, (name, values) in ((column, each) for column in table for each in typed().items()):
             size = len(table[column])
             yield f"{column} is {name}", written(table | {column: values[:size]})
 

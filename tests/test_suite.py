@@ -75,6 +75,16 @@ def test_modules_share_no_helper_and_every_test_states_its_promise():
     assert faults == []
 
 
+def test_folders_of_tests_are_rooms():
+    """A fault in a room is found by the folder of its name."""
+    elsewhere = {"benchmarks", "gallery", "gpu", "guides"}
+    tested = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    folders = {folder for folder in tested if folder.parts and folder.parts[0] not in {"data", *elsewhere}}
+    assert [str(folder) for folder in folders if not (ROOT / "ppsim" / folder).is_dir()] == []
+    rooms = {path.parent.name for path in (ROOT / "ppsim").glob("*/__init__.py")}
+    assert rooms - {folder.parts[0] for folder in folders} == set()
+
+
 @pytest.mark.slow
 def test_outputs_are_compared_with_the_code_of_the_other_checkout(tmp_path):
     """Not with this one's, whatever folder it is called from; the same lines of this checkout are the same."""

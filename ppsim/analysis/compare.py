@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.tradeoff import front
+from ppsim.base.numbers import format_number
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object
@@ -79,30 +80,44 @@ def _conclude_timed(timed: Sequence[Row]) -> str:
     best = min(timed, key=lambda r: (r.makespan, r.peak))
     others = [r for r in timed if r is not best]
     if not others:
-        return f"{best.name} is the only one that {'applies' if best.excess is None else 'fits'}"
+        unit = best.timeline.unit if best.timeline else ""
+        time = f"{format_number(best.makespan)} {unit}".rstrip()
+        only = "the only one that applies" if best.excess is None else "the only one that fits"
+        return f"{best.name} takes {time}, {only}"
     other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
     memory = best.peak / other.peak if other.peak else 1.0
     held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
     if other.peak and not best.peak:
         held = "no activations held"
+    unit = best.timeline.unit if best.timeline else ""
+    least, most = format_number(best.makespan), f"{format_number(other.makespan)} {unit}".rstrip()
     if best.makespan == other.makespan:
-        return f"{best.name} takes as long as {other.name}, with {held}"
+        return f"{best.name} takes as long as {other.name}, {most}, with {held}"
     if not best.makespan:
-        return f"{best.name} takes no time and {other.name} takes {other.makespan:g}, with {held}"
-    return f"{best.name} is {other.makespan / best.makespan:.2f} times faster than {other.name}, with {held}"
+        return f"{best.name} takes no time and {other.name} takes {most}, with {held}"
+    faster = f"{other.makespan / best.makespan:.2f} times faster than {other.name}"
+    return f"{best.name} is {faster} ({least} against {most}), with {held}"
 
 
 def _conclude_rounds(timed: Sequence[Row]) -> str:
     """Compare schedules that go round by the time that a microbatch takes of a period."""
     rates = {r.name: r.metrics.round.rate for r in timed if r.metrics and r.metrics.round}
     best = max(rates, key=lambda name: rates[name])
+    counts = next(r.metrics.round.counts for r in timed if r.metrics and r.metrics.round)
+    unit = next(r.timeline.unit for r in timed if r.timeline)
+
+    def rate(name: str) -> str:
+        return f"{format_number(rates[name])} {counts} per {unit}"
+
     if len(rates) == 1:
-        return f"{best} is the only one that {'applies' if timed[0].excess is None else 'fits'}"
+        only = "the only one that applies" if timed[0].excess is None else "the only one that fits"
+        return f"{best} has a rate of {rate(best)}, {only}"
     first = timed[0].name
     other = first if best != first else max((name for name in rates if name != best), key=lambda name: rates[name])
     if rates[best] == rates[other]:
-        return f"{best} has the same rate as {other}"
-    return f"{best} has {rates[best] / rates[other]:.2f} times the rate of {other}"
+        return f"{best} has the same rate as {other}, {rate(best)}"
+    times = f"{rates[best] / rates[other]:.2f} times the rate of {other}"
+    return f"{best} has {times} ({format_number(rates[best])} against {rate(other)})"
 
 
 def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,15 @@ instant one of them is not done: it travels (``message``), it is being computed 
 while its device runs something else (``order``). Where the input is there and the device does not start, it is the
 ``host``, or with sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
 for a computation, the part by which that op takes longer than the mean op of its kind is ``imbalance``. Waits for
-``compute`` and ``order`` up to a device's first forward are ``fill``, and those before its first backward
-``turnaround``; after its last op a device has nothing left to do (``drain``).
+``compute`` and ``order`` up to a device's first forward of a training step are ``fill``, and those before its first
+backward of it ``turnaround``; after its last op a device has nothing left to do (``drain``).
 
 Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the walk goes through these
 ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. An op on all devices whose
 input is there on one of them waits for the others (``barrier``).
 
-Where a schedule goes round, a result on its way from the last stage back to the first is ``feedback``.
+Where a schedule goes round, a result on its way from the last stage back to the first is ``feedback``. Where steps end
+with an optimizer step, waiting for other devices before or after it is ``optimizer``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
 from ppsim.core.lanes import find_senders, groups_of, lanes_of, list_waits
 from ppsim.core.ops import FORWARDS, TIMED, Kind, Stream, mask
+from ppsim.core.rounds import rounds_of
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -49,10 +51,11 @@ CAUSES = {
     "copy": "an activation is being copied",
     "barrier": "others are late for an op of all devices",
     "feedback": "a result is on its way back",
+    "optimizer": "the optimizer waits, or runs elsewhere",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER, FEEDBACK = range(
-    len(NAMES)
+HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER, FEEDBACK, OPTIMIZER = (
+    range(len(NAMES))
 )
 _TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 # By stream: why an op is waited for that has its inputs, and one that runs.
@@ -120,9 +123,11 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
     waits.cause[(waits.cause == MESSAGE) & schedule.awaits_feedback[waits.blamed]] = FEEDBACK
+    at_step = np.isin(schedule.kind[waits.op], (Kind.NORM, Kind.SYNC)) | (schedule.kind[waits.blamed] == Kind.OPT)
+    waits.cause[at_step & (waits.cause != COLLECTIVE)] = OPTIMIZER
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
-    waits.cause[behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[schedule.device[waits.op]])] = FILL
+    waits.cause[behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[_steps_of(schedule)[waits.op]])] = FILL
     last = _last_ends(timeline)
     idle = np.flatnonzero(last < timeline.makespan)
     none = np.full(len(idle), NONE)
@@ -214,19 +219,27 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
 
 
 def first_backwards(schedule: Schedule) -> NDArray[np.int64]:
-    """The first op of every device that is a backward, or a pair with one."""
+    """The first op of every device in each training step that is a backward, or a pair with one."""
     op = _first_of(schedule, (Kind.B, Kind.I))
     op = op[op != NONE]
     return np.where((schedule.pair[op] != NONE) & (schedule.pair[op] < op), op - 1, op)
 
 
 def _first_of(schedule: Schedule, kinds: Sequence[Kind]) -> NDArray[np.int64]:
-    """The first op of these kinds of every device, -1 for none."""
+    """The first op of these kinds of every device in each training step, -1 for none."""
     found = np.flatnonzero(mask(kinds)[schedule.kind])
-    first = np.full(schedule.n_devices, NONE)
-    device, place = np.unique(schedule.device[found], return_index=True)
-    first[device] = found[place]
+    first = np.full(schedule.n_devices * schedule.n_rounds, NONE)
+    step, place = np.unique(_steps_of(schedule)[found], return_index=True)
+    first[step] = found[place]
     return first
+
+
+def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
+    """Number the training step and device of each op, shape (ops,); all rounds that never drain are one step."""
+    device = schedule.device.astype(np.int64)
+    if schedule.n_rounds == 1 or schedule.only_forwards or not schedule.flushes:
+        return device
+    return rounds_of(schedule) * schedule.n_devices + device
 
 
 def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:

@@ -71,7 +71,9 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
     batches = _trips(unrolled, durations, latencies)
     bound = max(float(busy.max(initial=0.0)), float(batches.max(initial=0.0)))
     cycle = tuple(path_text(unrolled, members[edges.target[rates.cycle]]))
-    return Period(rates.period, min(bound, rates.period), busy, batches, cycle, _why(rates, busy, batches, cycle))
+    ops = members[edges.target[rates.cycle]]
+    why = _step_why(unrolled, durations, ops, rates, busy) or _why(rates, busy, batches, cycle)
+    return Period(rates.period, min(bound, rates.period), busy, batches, cycle, why)
 
 
 def find_around(timeline: Timeline) -> Around:
@@ -130,6 +132,24 @@ def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
     own = schedule.microbatch[second] - schedule.round_microbatches
     took = (durations + latencies)[second][np.argsort(own, kind="stable")]
     return np.array([math.fsum(each) for each in took.reshape(schedule.round_microbatches, -1).tolist()])
+
+
+def _step_why(schedule: Schedule, durations: Floats, ops: NDArray[np.int64], rates: Rates, busy: Floats) -> str:
+    """Say how a training step and its optimizer step follow each other, where their cycle decides; else nothing.
+
+    ``ops`` are those of the cycle.
+    """
+    kind = schedule.kind[ops]
+    steps = ops[kind == Kind.OPT]
+    if len(steps) != 1:
+        return ""
+    device, took = int(schedule.device[steps[0]]), float(durations[steps[0]])
+    before, together = format_number(rates.period - took), bool((kind == Kind.NORM).any())
+    if busy[device] >= rates.period * (1 - SAME):
+        return ""
+    who = "all devices end" if together else f"device {device} spans"
+    then = f"then {'the' if together else 'its'} optimizer takes {format_number(took)}"
+    return f"{who} a step in {before}, {then if took else 'then the next begins'}"
 
 
 def _why(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) -> str:

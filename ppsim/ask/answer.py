@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from ppsim.ask.blocks import Block
+from ppsim.ask.blocks import Block, Line
 from ppsim.ask.given import Given
 from ppsim.ask.groups import output_of
 from ppsim.ask.options import Request, flatten
 from ppsim.ask.request import ask
-from ppsim.ask.terminal import show
+from ppsim.ask.terminal import text_of
 from ppsim.ask.write import Writers, write_with
 from ppsim.errors import PpsimError
+
+if TYPE_CHECKING:
+    from ppsim.core.timeline import Timeline
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -28,24 +29,50 @@ class Answer(ABC, Generic[Asked]):
 
     request: Asked  # what was asked
 
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """The answer in one sentence, which comes first in terminals, pages, cards and JSON."""
+
+    @property
+    def tone(self) -> str:
+        """The tone of the verdict in a terminal, of ``ppsim.ask.terminal.TONES``."""
+        return "name" if self.passed else "fault"
+
     @abstractmethod
     def json_object(self) -> dict[str, Any]:
-        """The object that ``--json`` prints; its columns may be arrays."""
+        """The numbers that ``--json`` prints; columns may be arrays."""
+
+    def whole_object(self) -> dict[str, Any]:
+        """The object that ``--json`` prints: the schema, the verdict, then the numbers."""
+        from ppsim.base.json_output import with_verdict
+
+        return with_verdict(self.json_object(), self.verdict)
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints, as dicts, lists, numbers and texts."""
         from ppsim.base.json_output import dump_json
 
-        found: dict[str, Any] = json.loads(dump_json(self.json_object()))
+        found: dict[str, Any] = json.loads(dump_json(self.whole_object()))
         return found
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """What a terminal shows."""
+        """What a terminal shows below the verdict."""
 
     def line(self) -> Iterator[Block]:
-        """The result alone, which ``--quiet`` prints."""
-        return self.blocks()
+        """The result line, which ``--quiet`` prints: the verdict where nothing else is shorter."""
+        yield self.headline
+
+    @property
+    def headline(self) -> Line:
+        """The verdict as a line of a terminal."""
+        return Line([(self.verdict, self.tone)])
+
+    def shown(self) -> Iterator[Block]:
+        """All that a terminal shows, the verdict first."""
+        yield self.headline
+        yield from self.blocks()
 
     def writers(self, output: Any) -> Writers:
         """Each file asked for, with the function that writes it."""
@@ -96,6 +123,14 @@ class Answer(ABC, Generic[Asked]):
 
     def __str__(self) -> str:
         """What a terminal shows, without colours."""
-        with contextlib.redirect_stdout(io.StringIO()) as text:
-            show(self.blocks())
-        return text.getvalue()
+        return text_of(self.shown())
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The timelines of a notebook's card, each with its title."""
+        return ()
+
+    def _repr_html_(self) -> str:
+        """The card that a notebook shows."""
+        from ppsim.ask.card import card_html
+
+        return card_html(self.verdict, self.charts(), self.blocks())

@@ -18,6 +18,7 @@ GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "shapes", "t_shape")
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")

@@ -46,7 +46,7 @@ NEEDS = (
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
-        ("sweep", "plan", "jitter"),
+        ("sweep", "plan", "jitter", "model"),
     ),
     Need(
         ("width",),
@@ -140,12 +140,12 @@ NEEDS = (
     ),
     # Unequal microbatches.
     Need(
-        ("mb_scale", "reorder", "changes"),
+        ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
         "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
     ),
     Need(
-        ("mb_scale", "reorder", "changes", "deal", "max_tokens"),
+        ("mb_scale", "reorder", "deal", "max_tokens"),
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
     ),

@@ -5,9 +5,12 @@ Colours are those of the terminal's own theme, which read on its background; mut
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.terminal_marks import Marks
 
 WIDEST = 160  # columns of a chart
+# Columns of what is written into a text and to no terminal, 0 for as many as a pipe has; None elsewhere.
+_TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
 # What a part of a text is, and how terminals with colour show it.
 TONES = {
@@ -171,8 +176,24 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
 
     # Brackets and colons of units and file names are no markup.
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    plain["force_jupyter"] = False  # it would show tables and charts before the text around them
+    if (columns := _TEXT.get()) is not None:
+        plain |= {"force_terminal": False, "color_system": None}
+        if columns:
+            return Console(width=columns, stderr=err, **plain)
     screen = Console(soft_wrap=True, stderr=err, **plain)
     return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
+
+
+def text_of(blocks: Iterable[Block], columns: int = 0) -> str:
+    """Return what a terminal shows, without colours; ``columns`` wide, or as wide as a pipe."""
+    token = _TEXT.set(columns)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            show(blocks)
+    finally:
+        _TEXT.reset(token)
+    return text.getvalue()
 
 
 def show(blocks: Iterable[Block]) -> None:

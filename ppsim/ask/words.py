@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from ppsim.base.numbers import format_number
-from ppsim.engine.simple.columns import Shape, columns_of, is_share, peak_share, shape_of, work_of
+from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple.columns import ATTAINED, Shape, columns_of, is_share, peak_share, shape_of, work_of
 from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
@@ -47,6 +47,28 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
         if c.applies(metrics) and not isnan(c.value(metrics, shape))
     )
     return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
+
+
+def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
+    """Return what one run takes in one sentence: its time, how much of it is idle, and how far below the bound is."""
+    devices = counted(schedule.n_devices, "device")
+    time = f"{format_number(metrics.makespan)} {unit}"
+    idle = f"idle {format_share(metrics.bubble_rate)} of it (bubble_rate)"
+    if around := metrics.round:
+        time = f"{format_number(around.period)} {unit} from one round to the next"
+        idle = f"idle {format_share(around.bubble)} of it"
+    text = f"{schedule.name} takes {time} for {work_of(schedule)} on {devices}, {idle}"
+    return text + ("" if metrics.round else _bound_of(metrics, unit))
+
+
+def _bound_of(metrics: Metrics, unit: str) -> str:
+    """What is proved of other orders; empty where nobody asked."""
+    if isnan(metrics.bound):
+        return ""
+    if metrics.gap > ATTAINED:
+        least = f"{format_number(metrics.bound)} {unit}"
+        return f"; no order of the same ops takes less than {least}"
+    return "; no order of the same ops takes less"
 
 
 def recomputed(schedules: Iterable[Schedule]) -> list[str]:

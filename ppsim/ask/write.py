@@ -103,10 +103,12 @@ def document_writers(
     output: FigureOptions,
     idles: Sequence[Idle] = (),
     complete: Callable[[Document, str], Document] = lambda document, suffix: document,
+    *,
+    verdict: str = "",
 ) -> Writers:
     """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix can show.
 
-    ``idles`` colour bubbles by their cause.
+    ``idles`` colour bubbles by their cause; the ``verdict`` comes first on pages and in JSON.
     """
     wanted = find_targets(output)
     if not wanted:
@@ -114,7 +116,13 @@ def document_writers(
     from ppsim.show.files.document import Document, save, style_of
 
     document = Document(
-        tuple(timelines), tuple(titles), inputs, width=output.width, idles=tuple(idles), look=output.look
+        tuple(timelines),
+        tuple(titles),
+        inputs,
+        width=output.width,
+        idles=tuple(idles),
+        look=output.look,
+        verdict=verdict,
     )
     styled = [(replace(document, style=style_of(suffix, output.style)), target, suffix) for target, suffix in wanted]
     return [(target, partial(save, complete(each, suffix), target, suffix)) for each, target, suffix in styled]
@@ -152,8 +160,9 @@ def tradeoff_writers(
     heat: HeatMap | None = None,
     figure: Callable[[str, str], None] | None = None,
     page: Callable[[str, str], None] | None = None,
+    verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as the trade-off of time against memory.
+    """Make what writes each -o as the trade-off of time against memory; a page begins with the ``verdict``.
 
     ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
     """
@@ -162,7 +171,16 @@ def tradeoff_writers(
     from ppsim.show.files.tradeoff import save_tradeoff
 
     found = tradeoff(list(points))
-    save = partial(save_tradeoff, found, time=time, memory=memory, width=output.width, inputs=inputs, heat=heat)
+    save = partial(
+        save_tradeoff,
+        found,
+        time=time,
+        memory=memory,
+        width=output.width,
+        inputs=inputs,
+        heat=heat,
+        verdict=verdict,
+    )
     targets = find_targets(output, tables=table is not None)
 
     def writer(suffix: str) -> Callable[[str, str], None]:

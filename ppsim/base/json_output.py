@@ -25,6 +25,14 @@ def dump_json(value: object, *, end: bytes = b"") -> bytes:
     return text + end
 
 
+def with_verdict(value: Mapping[str, Any], verdict: str) -> dict[str, Any]:
+    """Return an answer's object with its verdict right behind its schema; unchanged without a verdict."""
+    if not verdict:
+        return dict(value)
+    schema = {"schema": value["schema"]} if "schema" in value else {}
+    return {**schema, "verdict": verdict, **{k: v for k, v in value.items() if k != "schema"}}
+
+
 def _carried(value: object) -> Any:
     """The value with its strings and whole numbers in forms that orjson takes."""
     import orjson

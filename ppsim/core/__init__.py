@@ -18,6 +18,7 @@ __all__ = [
     "slices",
     "soundness",
     "split_backward",
+    "steps",
     "timeline",
     "waiting",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.lanes import find_senders, share_durations
-from ppsim.core.ops import COMPUTE, TIMED, Kind, Stream
+from ppsim.core.ops import COMPUTE, ONCE_A_STEP, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
 from ppsim.errors import InputError
@@ -339,10 +339,11 @@ def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "de
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():
+        slices = 1 if kind in ONCE_A_STEP else schedule.n_slices
         if kind.info.has_stage:
-            found[kind] = _per_stage(kind.name, value, schedule.n_stages) * (share / schedule.n_slices)
+            found[kind] = _per_stage(kind.name, value, schedule.n_stages) * (share / slices)
         else:
-            found[kind] = _per_stage(kind.name, value, schedule.n_devices, "devices") / schedule.n_slices
+            found[kind] = _per_stage(kind.name, value, schedule.n_devices, "devices") / slices
     return found
 
 

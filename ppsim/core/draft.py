@@ -55,6 +55,7 @@ class Draft(Columns):
     partly: tuple[int, ...] = ()  # stages whose R runs a part of the forward again, as in a schedule
     n_rounds: int = 1  # how many times the schedule repeats, as in a schedule
     feeds_back: bool = False  # whether each round needs the results of the round before, as in a schedule
+    flushes: bool = True  # whether each round ends before the next begins, as in a schedule
 
     @classmethod
     def from_table(
@@ -127,6 +128,7 @@ class Draft(Columns):
             "partly",
             "n_rounds",
             "feeds_back",
+            "flushes",
         )
         alike: dict[str, Any] = {name: getattr(schedule, name) for name in same}
         cell = (cells - first[schedule.device] + 1).astype(np.int32)
@@ -258,7 +260,7 @@ class Draft(Columns):
         columns["offsets"] = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
         columns["pair"] = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep]
         columns |= {"n_slices": self.n_slices, "partly": self.partly}
-        columns |= {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back}
+        columns |= {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back, "flushes": self.flushes}
         return Schedule(self.name or "custom", self.placement, self.n_microbatches, **columns)
 
     def cells(self) -> Iterator[list[str]]:

@@ -218,7 +218,7 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
     microbatch = schedule.microbatch[ops] + need.ahead
     if need.ahead:
-        there = (microbatch >= 0) & (microbatch < schedule.n_microbatches)
+        there = microbatch // schedule.round_microbatches == schedule.microbatch[ops] // schedule.round_microbatches
         ops, microbatch = ops[there], microbatch[there]
     if need.at == "any":
         made = made.max(axis=0, keepdims=True)

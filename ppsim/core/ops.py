@@ -64,16 +64,23 @@ class Kind(IntEnum):
     POST_B = 33
     WAIT_F = 34
     WAIT_B = 35
-    SEND_F = 36
-    RECV_F = 37
-    SEND_B = 38
-    RECV_B = 39
-    UNSHARD = 40
-    RESHARD = 41
-    REDUCE_GRAD = 42
-    WAIT_SEND_F = 43
-    WAIT_SEND_B = 44
-    WAIT_REDUCE_GRAD = 45
+    OPT = 36
+    NORM = 37
+    SYNC = 38
+    GATHER = 39
+    REDUCE = 40
+    WAIT_GATHER = 41
+    WAIT_REDUCE = 42
+    SEND_F = 43
+    RECV_F = 44
+    SEND_B = 45
+    RECV_B = 46
+    UNSHARD = 47
+    RESHARD = 48
+    REDUCE_GRAD = 49
+    WAIT_SEND_F = 50
+    WAIT_SEND_B = 51
+    WAIT_REDUCE_GRAD = 52
 
     @property
     def info(self) -> KindInfo:
@@ -133,6 +140,8 @@ class Result(StrEnum):
     T_SHARED = "broadcast ahead of the last backward of the output layer"
     SPREAD = "activation of a part on all devices"
     SPREAD_GRADIENT = "gradient of a part on all devices"
+    GATHERED = "gathered weights"
+    REDUCED = "reduced gradients"
 
 
 class Need(NamedTuple):
@@ -202,6 +211,7 @@ _encode = partial(_beside, legend="Encoder (EF, EB)", colour="encoder", scope=Sc
 _collective = partial(
     KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, scope=Scope.EVERYWHERE, gated=True
 )
+_beside_step = partial(KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, gated=True)
 _wait = partial(KindInfo, side="wait", stream=Stream.COMPUTE)
 _post = partial(KindInfo, side="post", stream=Stream.COMPUTE)
 _of_stage = partial(KindInfo, per_microbatch=False)
@@ -341,6 +351,14 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.POST_B: _post("hand a gradient to the network", needs=(_must(Result.GRADIENT),)),
     Kind.WAIT_F: _wait("wait for an activation", needs=(_must(Result.ACTIVATION, "previous", sent=True),)),
     Kind.WAIT_B: _wait("wait for a gradient", needs=(_must(Result.GRADIENT, "next", sent=True),)),
+    # once a step, with the number of a microbatch of that step
+    Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
+    Kind.NORM: _wait("wait for the norm of all gradients", scope=Scope.EVERYWHERE),
+    Kind.SYNC: _wait("wait for all optimizer steps", scope=Scope.EVERYWHERE),
+    Kind.GATHER: _beside_step("gather weights", gives=Result.GATHERED),
+    Kind.REDUCE: _beside_step("reduce gradients", gives=Result.REDUCED),
+    Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_must(Result.GATHERED),)),
+    Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_must(Result.REDUCED),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),
     Kind.RECV_F: KindInfo("receive activation", side="receive", direction=FORWARD),
     Kind.SEND_B: KindInfo("send gradient", side="send", direction=BACKWARD),
@@ -363,6 +381,7 @@ LETTERS = "".join(kind.name for kind in COMPUTE)
 SENDS = tuple(kind for kind in Kind if kind.info.side == "send")
 RECEIVES = tuple(kind for kind in Kind if kind.info.side == "receive")
 OF_STAGE = tuple(kind for kind in Kind if not kind.info.per_microbatch)
+ONCE_A_STEP = tuple(kind for kind in TIMED if Kind.OPT <= kind <= Kind.WAIT_REDUCE)
 FORWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == FORWARD)
 BACKWARDS = tuple(kind for kind in COMPUTE if kind.info.direction == BACKWARD)
 # By code, for compiled code as well.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import MICROBATCH_SHIFT
+from ppsim.core.ops import BACKWARDS, MICROBATCH_SHIFT, Kind, mask
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
@@ -17,6 +17,8 @@ MOST_OPS = 200_000_000  # of all rounds, more than an ordinary machine's memory 
 
 def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
     """Return the queues of one round ``rounds`` times in a row, on each device without a wait between them.
+
+    Where the schedule never flushes, forwards of a round take the place of the drain of the round before.
 
     Raises:
         InputError: the ops of so many rounds do not fit in memory.
@@ -30,7 +32,10 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
         return schedule
     packed = schedule.packed()
     later = (np.arange(rounds, dtype=np.int64) * schedule.n_microbatches << MICROBATCH_SHIFT)[:, None]
-    queues = [(packed[schedule.queue(device)] + later).ravel() for device in range(schedule.n_devices)]
+    queues = []
+    for device in range(schedule.n_devices):
+        queue = (packed[schedule.queue(device)] + later).ravel()
+        queues.append(queue if schedule.flushes else queue[_merged_order(schedule, device, rounds)])
     made = Schedule.from_queues(
         schedule.name,
         schedule.placement,
@@ -38,7 +43,26 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
         queues,
         schedule.n_slices,
     )
-    return replace(made, partly=schedule.partly, n_rounds=rounds, feeds_back=schedule.feeds_back)
+    return replace(
+        made,
+        partly=schedule.partly,
+        n_rounds=rounds,
+        feeds_back=schedule.feeds_back,
+        flushes=schedule.flushes,
+    )
+
+
+def _merged_order(schedule: Schedule, device: int, rounds: int) -> NDArray[np.int64]:
+    """Return the order of the ops of several rounds, shape (rounds x ops,), in which no round drains.
+
+    As many forwards precede the first backward as in one round; then each backward lets one more run. Other ops follow
+    the backward that they stand behind.
+    """
+    kind = np.tile(schedule.kind[schedule.queue(device)], rounds)
+    forward, backward = kind == Kind.F, mask(BACKWARDS)[kind]
+    ahead = int(np.argmax(backward)) if backward.any() else 0
+    turn = np.where(forward, np.cumsum(forward), ahead + np.cumsum(backward) - 0.5)
+    return np.argsort(turn, kind="stable")
 
 
 def rounds_of(schedule: Schedule) -> NDArray[np.int64]:
@@ -54,5 +78,13 @@ def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule
     each = None
     if costs.each is not None:
         own = [costs.each[first[one.queue(device)]] for device in range(one.n_devices)]
-        each = np.concatenate([np.tile(durations, rounds) for durations in own])
-    return repeat_rounds(one, rounds), replace(costs, scale=scale, each=each)
+        if one.flushes:
+            own = [np.tile(durations, rounds) for durations in own]
+        else:
+            own = [np.tile(took, rounds)[_merged_order(one, device, rounds)] for device, took in enumerate(own)]
+        each = np.concatenate(own)
+    others = {
+        kind: np.tile(time[:, : one.n_microbatches], rounds) if time.ndim > 1 else time
+        for kind, time in costs.others.items()
+    }
+    return repeat_rounds(one, rounds), replace(costs, scale=scale, each=each, others=others)

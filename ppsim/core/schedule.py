@@ -120,6 +120,8 @@ class Schedule(Columns):
             M is that of one round.
         feeds_back: whether each round needs the results of the round before: the first stage's forward of a microbatch
             waits for the last stage's forward of the same one in the round before.
+        flushes: whether each round ends before the next begins. If not, a device runs forwards of the next round
+            where it would drain, as 1F1B without flushes does.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Schedule(Columns):
     partly: tuple[int, ...] = ()
     n_rounds: int = 1
     feeds_back: bool = False
+    flushes: bool = True
 
     def __post_init__(self) -> None:
         prove_queues(self)
@@ -178,8 +181,9 @@ class Schedule(Columns):
         """Make the same schedule with other queues, one array of packed ops per device, and ``partly`` if given."""
         made = Schedule.from_queues(self.name, self.placement, self.n_microbatches, queues, self.n_slices)
         partly = self.partly if partly is None else partly
-        if self.n_rounds > 1 or self.feeds_back:
-            made = replace(made, n_rounds=self.n_rounds, feeds_back=self.feeds_back)
+        if self.n_rounds > 1 or self.feeds_back or not self.flushes:
+            rounds: dict[str, Any] = {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back, "flushes": self.flushes}
+            made = replace(made, **rounds)
         return replace(made, partly=partly) if partly else made
 
     def insert(self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed) -> Schedule:
@@ -276,6 +280,11 @@ class Schedule(Columns):
     def n_chunks(self) -> int:
         """V, stages of one replica per device."""
         return self.placement.n_chunks
+
+    @property
+    def weight_versions(self) -> int:
+        """Versions of the weights that a device holds: two where a step begins before the one before it ends."""
+        return 1 if self.flushes else 2
 
     @property
     def whole_microbatches(self) -> int:

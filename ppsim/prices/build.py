@@ -248,7 +248,9 @@ def add_memory(
     if costs.profile and not asked and not has_activation_bytes(costs.profile):
         costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
-    return replace(document, memory=tuple(curves(t, build_memory(t.schedule, c, costs, model)[0]) for t, c in pairs))
+    models = tuple(build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs)
+    held = zip(document.timelines, models, strict=True)
+    return replace(document, memory=tuple(curves(*each) for each in held), memory_models=models)
 
 
 def measure_with_bound(

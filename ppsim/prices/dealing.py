@@ -187,6 +187,23 @@ def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOp
     return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
 
 
+def find_slowest(
+    schedule: Schedule,
+    costs: Costs,
+    load: Load,
+    several: ReplicaOptions,
+) -> int | None:
+    """Find the replica that ends last; None where its ops must be timed one replica at a time.
+
+    That is so where a collective runs beside an op, ops run on several streams, or a function
+    gives the durations.
+    """
+    if load.beside is not None or schedule.has_lanes or costs.each is not None:
+        return None
+    pipeline = pipeline_of(schedule, costs, load, several)
+    return int(_ends(pipeline, load).argmax())
+
+
 def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:
     import numpy as np
 
@@ -428,15 +445,13 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
     save_table(assignment_rows(sequences), target, ".csv", inputs)
 
 
-def advise_dealing(replicas: Replicated, schedule: Schedule) -> str:
-    """Say how much of the step unequal lengths are, and what may help."""
+def describe_lengths(replicas: Replicated) -> str:
+    """Say how much of the step unequal lengths are."""
     causes = replicas.causes
     lost = causes["length between replicas"] + causes["length within replicas"]
     if lost <= 0.001 * replicas.time:
-        return "unequal lengths cost next to nothing: look at the schedule with ppsim compare"
-    share = format_share(lost / replicas.time)
-    said = f"unequal lengths are {share} of the step"
-    return said if schedule.has_lanes else f"{said}: --deal, and --deal --across, say what dealing anew gives"
+        return "unequal lengths cost next to nothing"
+    return f"unequal lengths are {format_share(lost / replicas.time)} of the step"
 
 
 def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:

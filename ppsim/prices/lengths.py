@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ppsim.ask.given import Need
 from ppsim.ask.options import flag, option
+from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.prices.options import CostOptions
 
@@ -92,6 +93,11 @@ class Load:
         more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
         return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
 
+    def describe_memory(self) -> str:
+        """Say that memory is counted for mean microbatches, and how long the longest is."""
+        longest = format_number(float(self.factors.max()))
+        return f"memory is counted for mean microbatches; the longest is {longest} times as long"
+
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""
         found = scale_costs(schedule, made, self.factors[replica])
@@ -159,6 +165,9 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
         sequences = equal_sequences(replicas or 1, M)
     else:
         return None
+    if schedule.n_rounds > 1:
+        what = f"sequences of different lengths are of one step, and {schedule.name} has {schedule.n_rounds}"
+        raise InputError(what, "--steps 1")
     load = Load(sequences, sequences.factors(M))
     if options.cp_of is None:
         return load
@@ -166,6 +175,33 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
 
     factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
     return replace(load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The loads of several schedules, each read or drawn once.
+
+    Attributes:
+        options: how long sequences are.
+        replicas: how many there are; None where the lengths say it.
+        made: the loads by what they depend on.
+    """
+
+    options: LengthOptions
+    replicas: int | None
+    made: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
+
+    @property
+    def n_replicas(self) -> int:
+        """The replicas of the loads that were made; 1 for none."""
+        return max((load.n_replicas for load in self.made.values() if load), default=1)
+
+    def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
+        """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
+        key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
+        if key not in self.made:
+            self.made[key] = find_load(self.options, schedule, self.replicas, costs)
+        return self.made[key]
 
 
 def equal_sequences(replicas: int, microbatches: int) -> Sequences:

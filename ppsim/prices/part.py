@@ -222,5 +222,9 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
     if name == "t_evict":
         return Kind.EVICT, Kind.LOAD
     if name == "t_collective":
-        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE)
+        own = {Kind.GATHER, Kind.REDUCE}
+        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE and kind not in own)
+    of_steps = {"t_optimizer": Kind.OPT, "t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}
+    if name in of_steps:
+        return (of_steps[name],)
     return (Kind[name.removeprefix("t_").upper() if name.startswith("t_") else name[1:].upper()],)

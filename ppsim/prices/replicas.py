@@ -250,6 +250,9 @@ def time_replicas(
         if options.t_reduce:
             raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
         return None
+    if schedule.n_rounds > 1:
+        what = f"replicas wait for each other after one step, and {schedule.name} has {schedule.n_rounds}"
+        raise InputError(what, "--steps 1")
 
     def ends_of(own: Costs) -> NDArray[np.float64]:
         timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)

@@ -31,7 +31,7 @@ def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round
     counted = schedule.whole_microbatches * (tokens or 1)
     return Round(
         period=found.time,
-        bound=found.bound,
+        bound=min(found.time, max(found.bound, _bound_step(schedule, costs))),
         rate=counted / found.time if found.time else float("inf"),
         counts="tokens" if tokens else "batches" if schedule.feeds_back else "microbatches",
         bubble=found.bubble,
@@ -39,6 +39,17 @@ def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round
         drain=around.drain,
         why=found.why,
     )
+
+
+def _bound_step(schedule: Schedule, costs: Costs) -> float:
+    """Bound a step whose optimizer step waits for all devices; 0 for rounds without this wait."""
+    from ppsim.core.ops import Kind
+    from ppsim.core.rounds import take_rounds
+    from ppsim.search.bounds.bounds import bound_schedule
+
+    if not (schedule.kind == Kind.NORM).any():
+        return 0.0
+    return bound_schedule(*take_rounds(schedule, costs, 1)).makespan
 
 
 SAME = 1e-9  # relative difference of rates that only rounding keeps apart

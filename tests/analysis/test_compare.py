@@ -32,23 +32,38 @@ def rows(*numbers):
     ("numbers", "sentence"),
     [
         # The baseline is fastest: the rival is the next fastest, of those the one that holds least.
-        ([(30, 4), (10, 0)], "b is 3.00 times faster than a, with no activations held"),
-        ([(10, 4), (30, 1), (20, 8)], "a is 2.00 times faster than c, with 0.5 times the peak activations"),
-        ([(10, 4), (20, 8), (20, 2)], "a is 2.00 times faster than c, with 2 times the peak activations"),
-        ([(10, 4), (20, 2), (20, 8)], "a is 2.00 times faster than b, with 2 times the peak activations"),
+        ([(30, 4), (10, 0)], "b is 3.00 times faster than a (10 against 30 t_F), with no activations held"),
+        (
+            [(10, 4), (30, 1), (20, 8)],
+            "a is 2.00 times faster than c (10 against 20 t_F), with 0.5 times the peak activations",
+        ),
+        (
+            [(10, 4), (20, 8), (20, 2)],
+            "a is 2.00 times faster than c (10 against 20 t_F), with 2 times the peak activations",
+        ),
+        (
+            [(10, 4), (20, 2), (20, 8)],
+            "a is 2.00 times faster than b (10 against 20 t_F), with 2 times the peak activations",
+        ),
         # Another is fastest: the rival is the baseline, whoever is between.
-        ([(30, 4), (20, 4), (10, 2)], "c is 3.00 times faster than a, with 0.5 times the peak activations"),
-        ([(30, 4), (10, 8), (10, 2)], "c is 3.00 times faster than a, with 0.5 times the peak activations"),
-        ([(10, 4), (10, 2)], "b takes as long as a, with 0.5 times the peak activations"),
-        ([(10, 4), (10, 4)], "a takes as long as b, with the same peak activations"),
-        ([None, (20, 2), (10, 2)], "c is 2.00 times faster than b, with the same peak activations"),
-        ([(10, 4), None], "a is the only one that applies"),
-        ([(0, 1), (4, 2)], "a takes no time and b takes 4, with 0.5 times the peak activations"),
-        ([(4, 2), (0, 1)], "b takes no time and a takes 4, with 0.5 times the peak activations"),
-        ([(0, 1), (0, 1)], "a takes as long as b, with the same peak activations"),
+        (
+            [(30, 4), (20, 4), (10, 2)],
+            "c is 3.00 times faster than a (10 against 30 t_F), with 0.5 times the peak activations",
+        ),
+        (
+            [(30, 4), (10, 8), (10, 2)],
+            "c is 3.00 times faster than a (10 against 30 t_F), with 0.5 times the peak activations",
+        ),
+        ([(10, 4), (10, 2)], "b takes as long as a, 10 t_F, with 0.5 times the peak activations"),
+        ([(10, 4), (10, 4)], "a takes as long as b, 10 t_F, with the same peak activations"),
+        ([None, (20, 2), (10, 2)], "c is 2.00 times faster than b (10 against 20 t_F), with the same peak activations"),
+        ([(10, 4), None], "a takes 10 t_F, the only one that applies"),
+        ([(0, 1), (4, 2)], "a takes no time and b takes 4 t_F, with 0.5 times the peak activations"),
+        ([(4, 2), (0, 1)], "b takes no time and a takes 4 t_F, with 0.5 times the peak activations"),
+        ([(0, 1), (0, 1)], "a takes as long as b, 0 t_F, with the same peak activations"),
     ],
 )
-def test_the_last_sentence_names_the_fastest_and_its_rival(numbers, sentence):
+def test_the_verdict_names_the_fastest_and_its_rival(numbers, sentence):
     assert conclude(rows(*numbers)) == sentence
 
 
@@ -119,5 +134,5 @@ def test_what_does_not_fit_a_cap_is_on_no_front():
     first, second = rows((10, 4), (12, 2))
     assert mark_front([replace(first, excess=1.0), replace(second, excess=-1.0)]) == [False, True]
     assert conclude([replace(first, excess=1.0), replace(second, excess=-1.0)]).startswith(
-        "b is the only one that fits"
+        "b takes 12 t_F, the only one that fits"
     )

@@ -56,7 +56,7 @@ SPREAD = {
 NARROWEST, APART = 0.94, 0.04
 OF_CURVE = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 OF_SOFTWARE = {
-    "fused": ("launch_us",),
+    "fused": ("launch_us", "collective_us"),
     "compiled": ("elementwise", "attention"),
     "torch": ("launch_us", "elementwise", "attention"),
     "eager": ("launch_us", "collective_us", "scores", "output_kernels"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from ppsim import schedules
 from tests.clock import HANG_S
 from tests.gallery.figures import FigureEntry, differing, draw_entry, entry_section, photograph_of, read_figures
+from tests.gallery.hero import NAME, draw_hero
 from tests.gallery.schedules import draw_schedule
 from tests.pages import BROWSER, QUIET
 
@@ -42,6 +43,7 @@ def draw(folder: Path, figures: tuple[FigureEntry, ...]) -> None:
     drawn = [draw_schedule(family, folder) for family in schedules.families()]
     for entry in figures:
         draw_entry(entry, folder)
+    draw_hero(folder / NAME)
     sections = [entry_section(entry) for entry in figures]
     head = INDEX.format(command=COMMAND, pictures=links_to(sections), schedules=links_to(drawn))
     (folder / "README.md").write_text("\n".join([head, *sections, *drawn]))

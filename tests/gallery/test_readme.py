@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.schedules import families
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -17,8 +19,32 @@ def test_every_picture_of_readme_is_there_and_has_words():
         assert len(words.split()) > 4
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("gallery/**/*.md")], ids=lambda page: page.name)
+# Pages of the site lead to pages that are made as it is built: tests/site checks them.
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("gallery/*.md"), *ROOT.glob("gallery/guides/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_pointed_to_is_there(page):
     words = re.sub(r"^    [^\n]*$|```.*?```", "", page.read_text(), flags=re.M | re.S)
     named = re.findall(r'(?:\]\(|(?:src|srcset|href)=")(?!https?:|mailto:|#)([^)#"]+)', words)
     assert [name for name in named if not (page.parent / name).is_file()] == []
+
+
+def test_readme_is_short_and_says_first_what_to_install():
+    """Under 700 words, of which the first block installs; the project that has the short name is named."""
+    assert len(README.split()) < 700
+    first = README.split("```")[1]
+    assert first.startswith("sh\npip install ppsim-pipeline ")
+    assert '"ppsim" on the index is another project' in first
+    assert f"It generates {len(families())} schedules" in README
+
+
+def test_readme_says_of_its_picture_what_the_picture_shows():
+    """Both steps and the gain, in words for who cannot see it; the picture has no numbers but these."""
+    title = re.search(r"<title>(.*?)</title>", (ROOT / "gallery" / "hero.svg").read_text())
+    assert title
+    numbers = re.findall(r"[\d,]+ ms|[\d.]+%", title[1])
+    assert len(numbers) == 3
+    words = re.search(r'<img alt="(.*?)" src="gallery/hero.svg"', README)
+    assert words
+    assert [number for number in numbers if number not in words[1]] == []

@@ -7,14 +7,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.guides.replay import GUIDES, replay
+from tests.guides.replay import GUIDES, SITE, replay
 
 
 def main(names: list[str]) -> None:
-    """Refresh the guides of those names, or all; end with a message where one has another name."""
-    if unknown := set(names) - {path.stem for path in GUIDES.glob("*.md")}:
-        sys.exit(f"no guide is named {', '.join(sorted(unknown))}: see {GUIDES}")
-    for path in sorted(GUIDES.glob("*.md")):
+    """Refresh the guides and the site's pages of those names, or all; end with a message where one has another name."""
+    pages = [*sorted(GUIDES.glob("*.md")), *sorted(SITE.rglob("*.md"))]
+    if unknown := set(names) - {path.stem for path in pages}:
+        sys.exit(f"no guide is named {', '.join(sorted(unknown))}: see {GUIDES} and {SITE}")
+    for path in pages:
         if path.stem == "README" or (names and path.stem not in names):
             continue
         with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,7 @@ from tests.commands import invoke
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "gallery" / "guides"
+SITE = ROOT / "gallery" / "site"  # whose pages on formats and numbers are run as guides are
 _FENCE = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.\-/])\d+(?:,\d{3})*(?:\.\d+)?(?![\w/])")
 # Smaller whole numbers count things and need no proof.

@@ -79,8 +79,8 @@ def test_numbers_are_the_originals(name, tmp_path):
 
 @pytest.mark.parametrize("words", [("run",), ("run", "-q"), ("run", "--json"), ("compare", "1f1b")])
 def test_what_microbatches_count_is_said_where_no_step_ends_in_a_flush(words):
-    """By 2BW, whose idle share is of the fill and drain of a whole run; by no schedule with a flush."""
-    said = "M counts the microbatches of a whole run"
+    """By 2BW, whose idle share is of the fill and drain of the steps shown; by no schedule with a flush."""
+    said = "M counts the microbatches of one optimizer step, and no step ends in a flush"
     assert said in invoke(*words, "pipedream-2bw", "--devices", "4", "--mb", "8").output
     assert said not in invoke(*words, "zb-1p", "--devices", "4", "--mb", "8").output
 

@@ -60,6 +60,16 @@ def result_line(profile: Profile) -> str:
     return f"{times}  message {format_number(found['message_ms'])} ms"
 
 
+def sentence(profile: Profile) -> str:
+    """Return what the ops of a stage and its message take in one sentence."""
+    found = summary(profile)
+    times = [f"{NAMES[kind]} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found]
+    split = f"; I and W together {found['split_over_full']:.2f} times B" if "split_over_full" in found else ""
+    size = f" of {format_size(found['message_bytes'])}" if found["message_bytes"] else ""
+    message = f"a message{size} {format_number(found['message_ms'])} ms"
+    return f"a stage takes {', '.join(times)}{split}; {message}"
+
+
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
     """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of it."""
     flags = ("launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms) for op in profile.op)

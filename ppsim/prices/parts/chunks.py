@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.ask.given import COMMANDS_OF_SEVERAL, COSTS, DETAILED, Need, never
+from ppsim.ask.given import COMMANDS_OF_SEVERAL, COSTS, DETAILED, STEP, Need, never
 from ppsim.ask.options import option
 from ppsim.prices.part import Asked, Part
 
@@ -53,7 +53,7 @@ class Chunks(Part):
         Need(
             (
                 *("microbatches", "mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
-                *("profile", "layout", "segments", "costs", "steps", "placement", *DETAILED),
+                *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
             ),
             lambda g: not g["chunked"],
             "{options} has no place where --chunked gives the chunks and --law their times",

@@ -39,6 +39,7 @@ DETAILED = 4  # likewise where sends and receives are ops
 def price_of_search(ops: int, run: Run) -> int:
     """What making and timing a run costs, in ops simulated."""
     timed = ops * (DETAILED if run.network.detailed else 1)
+    timed *= run.loads.n_replicas if run.loads else 1
     if run.keeps_queues or not run.queues_follow_costs:
         return timed
     family = family_of(run.spec) if run.spec else None

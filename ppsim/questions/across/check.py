@@ -196,12 +196,26 @@ class Check(Answer[CheckRequest]):
             "warnings": [facts(fault) for fault in self.report.warnings],
         }
 
+    @property
+    def verdict(self) -> str:
+        """Whether the schedule is valid, and what was looked at; or how many faults there are."""
+        return count_faults(self.report) + (self._proved() if self.valid else "")
+
+    @property
+    def tone(self) -> str:
+        """Good where the schedule is valid, else the tone of a fault."""
+        return "good" if self.valid else "fault"
+
     def line(self) -> Iterator[Block]:
-        """The verdict."""
-        yield verdict(self.report)
+        """Whether it is valid, or how many faults there are."""
+        yield count_faults(self.report)
+
+    def shown(self) -> Iterator[Block]:
+        """The verdict and the faults; for GitHub annotations alone."""
+        return self.blocks() if self.request.github else super().shown()
 
     def blocks(self) -> Iterator[Block]:
-        """Each fault with the cells it concerns, and the verdict."""
+        """Each fault with the cells it concerns."""
         if self.request.github:
             for level, faults in (("error", self.report.faults), ("warning", self.report.warnings)):
                 yield from (annotation(self.draft, fault, level, self.request.file) for fault in faults)
@@ -209,11 +223,11 @@ class Check(Answer[CheckRequest]):
             yield Drawn(self._prose)
 
     def _prose(self, screen: Console) -> Iterator[Block]:
-        for line in self._text(screen).split("\n"):
+        for line in self._text(screen).splitlines():
             yield Line(_toned(line), len(line) - len(line.lstrip()) + 2)
 
     def _text(self, screen: Console) -> str:
-        """Each fault with the cells it concerns, and the verdict."""
+        """Each fault with the cells it concerns; empty for none."""
         draft, blocks = self.draft, list[str]()
         for title, faults in (("", self.report.faults), ("warning: ", self.report.warnings)):
             for fault in faults[:MOST_SHOWN]:
@@ -231,7 +245,7 @@ class Check(Answer[CheckRequest]):
                 blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
             if (more := len(faults) - MOST_SHOWN) > 0:
                 blocks.append(f"{title}{more} more; --json prints all")
-        return "\n\n".join([*blocks, verdict(self.report) + (self._proved() if self.valid else "")])
+        return "".join(f"\n{block}\n" for block in blocks)
 
     def _proved(self) -> str:
         """What was looked at, of a valid schedule."""
@@ -251,7 +265,7 @@ class Check(Answer[CheckRequest]):
 
 
 def _toned(line: str) -> list[Part]:
-    """Tone a line of a check's text: a kind of fault, carets, a hint or the verdict."""
+    """Tone a line of a check's text: a kind of fault, carets or a hint."""
     words = line.strip()
     if words and not words.strip("^"):
         return [(line, "fault")]
@@ -259,9 +273,6 @@ def _toned(line: str) -> list[Part]:
         return [line[: line.index(CIRCLE)] + CIRCLE, (words.removeprefix(CIRCLE), "fault")]
     if words.startswith("try: "):
         return [(line, "try")]
-    if line.startswith(("valid", "invalid")):
-        first, colon, rest = line.partition(":")
-        return [(first + colon, "good" if line.startswith("valid") else "fault"), rest]
     kind = re.match(r"(warning: )?[\w-]+(?=(, device \d+, op \d+| in line \d+(, cell \d+)?)?: )", line)
     return [(kind[0], "fault"), line[kind.end() :]] if kind and not line.startswith(" ") else [line]
 
@@ -282,8 +293,8 @@ def _escape(text: str, more: str = "") -> str:
     return text
 
 
-def verdict(report: CheckReport) -> str:
-    """Valid, or how many faults."""
+def count_faults(report: CheckReport) -> str:
+    """Return "valid", or how many faults there are."""
     from ppsim.inputs.check.checks import MOST_FAULTS
 
     if report.valid:

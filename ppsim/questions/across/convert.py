@@ -16,7 +16,7 @@ from ppsim.ask.given import GIVEN_COSTS, Given, Need, never
 from ppsim.ask.groups import FigureOptions
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.words import title_of
+from ppsim.ask.words import counted, shape_line, title_of
 from ppsim.ask.write import Writers, find_targets, inputs_of
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
@@ -125,12 +125,20 @@ class Converted(Answer[ConvertRequest]):
     costs: Costs | None
     run: RealRun | None = None
 
+    @property
+    def verdict(self) -> str:
+        """What the file holds, and whose times the new files state."""
+        schedule = self.draft.schedule()
+        times = "times of the options" if self.costs else "its own times"
+        files = counted(len(self.request.output.output), "file")
+        return f"{self.request.file}, {shape_line(schedule)}: {files} written, with {times}"
+
     def json_object(self) -> dict[str, Any]:
         """How the files are made."""
         return inputs_of(self.given, self.costs) | ({} if self.costs else {"converted from": self.request.file})
 
     def blocks(self) -> Iterator[Block]:
-        """Nothing: the files are the answer."""
+        """Nothing more: the files are the answer."""
         return iter(())
 
     def writers(self, output: FigureOptions) -> Writers:
@@ -152,6 +160,7 @@ class Converted(Answer[ConvertRequest]):
                 costs=self.costs,
                 lossy=self.request.lossy,
                 inputs=inputs,
+                verdict=self.verdict,
                 style=style_of(suffix, output.style),
                 width=output.width,
                 look=output.look,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +24,7 @@ from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
 
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
+    from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document, Story
 
 MOST_DEVICES = 16  # rows of the table of devices
@@ -130,16 +131,21 @@ class Diff(Answer[DiffRequest]):
 
         return diff_object(self.found, self._names, self.inputs) | {"sources": [run.source for run in self.runs]}
 
-    def line(self) -> Iterator[Block]:
-        """The one sentence."""
+    @property
+    def verdict(self) -> str:
+        """Which run is shorter, by how much, and why."""
         from ppsim.analysis.diff import closing
 
-        yield Line(closing(self.found, self._names))
+        return closing(self.found, self._names)
 
     def blocks(self) -> Iterator[Block]:
-        """Both runs, the difference by cause, by device and by op, and the sentence."""
+        """Both runs, the difference by cause, by device and by op."""
+        yield ""
         yield from _tables(self.found, self.runs)
-        yield from self.line()
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """Both runs."""
+        return [(f"{letter}: {_title(run)}", run.timeline) for letter, run in zip("AB", self.runs, strict=True)]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: both runs, one above the other."""
@@ -149,7 +155,7 @@ class Diff(Answer[DiffRequest]):
         def complete(document: Document, suffix: str) -> Document:
             return replace(document, story=_story(self.found, self._names)) if suffix == ".html" else document
 
-        return document_writers(timelines, titles, self.inputs, output, self.found.runs, complete)
+        return document_writers(timelines, titles, self.inputs, output, self.found.runs, complete, verdict=self.verdict)
 
 
 def _title(run: TimedRun) -> str:
@@ -181,7 +187,6 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
     yield ""
     for line in _op_lines(found):
         yield Line(line, 2)
-    yield ""
 
 
 def _causes(found: Difference) -> Iterator[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -19,20 +19,22 @@ from ppsim.ask.request import ask
 from ppsim.ask.terminal import shows_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
+from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
 from ppsim.prices.dealing import (
+    MOST,
     DealOptions,
     DealtJob,
     DealtLoad,
-    advise_dealing,
     assignment_object,
     deal_job,
     deal_load,
+    describe_lengths,
     loads_section,
     maps_of,
 )
-from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
 from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.timing import SIMPLE, time_ops
@@ -50,13 +52,13 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
-LIMITS = " as long as "  # where the advice goes on in another line
-INDENT = " " * len("first: ")
+LEAST_GAIN = 1e-3  # of a step, below which a dealing is not worth a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +90,6 @@ class ExplainRequest(Request):
             lambda g: not g["changes"],
             "{options} is for what explain tries by itself, and --what-if names the changes",
             "leave one of them out",
-        ),
-        Need(
-            ("cap",),
-            lambda g: not (g["lengths"] or g["cp_of"]),
-            "{options} is for schedules that explain tries by itself, and with lengths it tries none",
-            "leave it out, or ppsim compare --cap",
         ),
     )
     schedule: OneSchedule = group(OneSchedule, "Shape")
@@ -171,19 +167,22 @@ def answer(request: ExplainRequest) -> Explained:
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
+        prices = stated.found.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
         explanation, base, simulated = _explain_simulated(request)
-        inputs, execution = inputs_of(given, simulated.prices), simulated.execution
+        prices = simulated.prices
+        inputs, execution = inputs_of(given, prices), simulated.execution
         each, load = simulated.replicas, simulated.load
-        dealt = _deal(request, base, simulated)
+        dealt = _deal(request, base, simulated, request.dealing)
+    tried = _try_changes(request, explanation, base, given, stated)
     if load:
-        tried = Tried(_dealt_changes(request, dealt, load))
+        dealings = _dealt_changes(request, base, simulated, dealt)
+        tried = replace(tried, changes=(*dealings, *tried.changes))
     else:
-        tried = _try_changes(request, explanation, base, given, stated)
         _refuse_dealing(request, stated)
     told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
-    found = Explained(request, explanation, *told)
+    found = Explained(request, explanation, prices, *told)
     found.near()  # refuses a device or an op that does not exist
     return found
 
@@ -218,6 +217,7 @@ class Explained(Answer[ExplainRequest]):
 
     Attributes:
         explanation: idle time by cause, the critical path, what each time gains.
+        costs: what was simulated, or what the times of a file show.
         changes: what was tried, each simulated.
         inputs: how to make the answer again.
         stated: the run of a file; None where it was simulated.
@@ -231,6 +231,7 @@ class Explained(Answer[ExplainRequest]):
     """
 
     explanation: Explanation
+    costs: Costs
     changes: tuple[WhatIf, ...]
     inputs: dict[str, Any]
     stated: Stated | None = None
@@ -246,8 +247,6 @@ class Explained(Answer[ExplainRequest]):
         """What to do first of all that is simulated; of replicas, what mends all of them."""
         from ppsim.analysis.explain import advise, best_of
 
-        if self.load and self.replicas and not self.changes:
-            return advise_dealing(self.replicas, self.explanation.timeline.schedule)
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
         from ppsim.analysis.mending import advise_job
@@ -323,16 +322,25 @@ class Explained(Answer[ExplainRequest]):
         wanted = self.request.dealing.wanted and self.slowdown is not None
         return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
-    def line(self) -> Iterator[Block]:
-        """What would help most."""
-        yield self.advice
+    @property
+    def verdict(self) -> str:
+        """What the run takes, what to do first, and how much that gains."""
+        timeline, metrics = self.explanation.timeline, self.explanation.metrics
+        time = f"{format_number(timeline.makespan)} {timeline.unit}"
+        name = self.stated.title if self.stated else timeline.schedule.name
+        return f"{name} takes {time}, idle {format_share(metrics.bubble_rate)} of it; {self.advice}"
 
     def blocks(self) -> Iterator[Block]:
         """Causes, critical path, gains and changes; or one device or op from near."""
+        yield ""
         if near := self.near():
             yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
         else:
             yield Drawn(self._whole)
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The run that is explained."""
+        return [(title_of(self.explanation.timeline.schedule), self.explanation.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with its bubbles in the colours of their causes."""
@@ -349,34 +357,43 @@ class Explained(Answer[ExplainRequest]):
             if suffix == ".html" and self.load and self.replicas:
                 document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
             if suffix == ".html" and self.slowdown is not None:
-                lines = [*job_lines(self.slowdown, self.mending), "", self.advice]
-                below = lines_of_page(lines) + workers_svg(_worker_map(self.slowdown), PAGE)
+                below = lines_of_page([*job_lines(self.slowdown, self.mending)])
+                below += workers_svg(_worker_map(self.slowdown), PAGE)
                 document = replace(document, below=below)
-            return replace(document, story=self.story) if suffix == ".html" else document
+            if suffix != ".html":
+                return document
+            from ppsim.prices.editable import make_editable
 
-        return document_writers([timeline], [title], self.inputs, output, [self.explanation.idle], complete)
+            return make_editable(replace(document, story=self.story), [self.costs])
+
+        idles = [self.explanation.idle]
+        return document_writers([timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict)
 
     @property
     def story(self) -> Story:
         """What a page says of the run."""
-        notes = [*self._more_memory, *self.remarks]
+        notes = [*self._more_lines, *self.remarks]
         return story_of(self.explanation, self.changes, self.room, self.advice, notes)
 
     @property
-    def _more_memory(self) -> list[str]:
-        """The line on what is faster and holds more, if anything is."""
+    def _more_lines(self) -> list[str]:
+        """The lines on what is faster and holds more, if anything is, and on what lengths cost."""
         from ppsim.analysis.explain import advise_more_memory
 
         more = advise_more_memory(self.explanation, self.changes, self.room)
-        return [more] if more else []
+        found = [more] if more else []
+        if self.load and self.replicas:
+            found.append(describe_lengths(self.replicas))
+            if self.request.cap is not None:
+                found.append(self.load.describe_memory())
+        return found
 
     def _last_lines(self) -> Iterator[str]:
-        """What is said after the changes: what is not shown, what more memory gives, the advice."""
+        """What is said after the changes: what is not shown, and what more memory gives."""
         yield from (f"  {line}" for line in self.remarks)
-        yield ""
-        yield from self._more_memory
-        first, then, limits = self.advice.partition(LIMITS)
-        yield from [first, f"{INDENT}{then.lstrip()}{limits}"] if then else [first]
+        if self._more_lines:
+            yield ""
+        yield from self._more_lines
 
     def _heat_writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: every worker's slowdown in every step."""
@@ -494,9 +511,14 @@ def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
         raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
 
 
-def _deal(request: ExplainRequest, base: Run, simulated: Simulated) -> DealtLoad | None:
+def _deal(
+    request: ExplainRequest,
+    base: Run,
+    simulated: Simulated,
+    options: DealOptions,
+) -> DealtLoad | None:
     """Deal the sequences of a simulated run anew, where that is asked for."""
-    if not request.dealing.wanted or simulated.load is None or base.schedule is None:
+    if not options.wanted or simulated.load is None or base.schedule is None:
         return None
 
     def build_with(count: int) -> tuple[Schedule, Costs]:
@@ -504,13 +526,44 @@ def _deal(request: ExplainRequest, base: Run, simulated: Simulated) -> DealtLoad
         return build(request.spec, shape, request.costs, request.network)
 
     given = base.schedule, simulated.mean_prices
-    return deal_load(request.dealing, build_with, given, simulated.load, request.several)
+    return deal_load(options, build_with, given, simulated.load, request.several)
 
 
-def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load | None) -> tuple[WhatIf, ...]:
-    """The change that dealing is, where it was asked for."""
-    if dealt is None or load is None:
+def _dealt_changes(
+    request: ExplainRequest,
+    base: Run,
+    simulated: Simulated,
+    dealt: DealtLoad | None,
+) -> tuple[WhatIf, ...]:
+    """The changes that dealing is: as asked for, else the longest sequences first.
+
+    Without ``--deal`` none are searched. Those that are no shorter are left out, and so are all
+    where changes are given, or where the schedule cannot be timed so.
+    """
+    if dealt:
+        return (_dealt_change(request, dealt, request.dealing),)
+    if request.changes or not _may_be_dealt(request, base, simulated):
         return ()
+    found = []
+    for across in (False, True):
+        options = DealOptions(deal=True, across=across, deal_for=0.0)
+        made = _deal(request, base, simulated, options)
+        if made and made.found.after < made.before * (1 - LEAST_GAIN):
+            found.append(_dealt_change(request, made, options))
+    return tuple(found)
+
+
+def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> bool:
+    """Whether sequences of several lengths are given, and the simple model times a dealing."""
+    load, schedule, prices = simulated.load, base.schedule, simulated.mean_prices
+    if load is None or schedule is None or request.network.detailed or load.beside is not None:
+        return False
+    is_file = request.lengths.lengths is not None
+    return is_file and not schedule.has_lanes and prices.each is None and len(load.sequences) <= MOST
+
+
+def _dealt_change(request: ExplainRequest, dealt: DealtLoad, options: DealOptions) -> WhatIf:
+    """The change that a dealing is."""
     from ppsim.analysis.explain import what_if
 
     each = time_replicas(dealt.schedule, dealt.costs, request.network, request.costs, request.several, dealt.load)
@@ -518,10 +571,14 @@ def _dealt_changes(request: ExplainRequest, dealt: DealtLoad | None, load: Load 
     prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
-    text = f"sequences dealt anew {'among' if request.dealing.across else 'within'} replicas{packed}"
-    found = what_if(text, "deal the sequences anew (ppsim run --deal -o deal.csv)", timeline)
+    across = " --across" if options.across else ""
+    text = f"sequences dealt anew {'among' if options.across else 'within'} replicas{packed}"
+    if not options.deal_for:
+        text += ", longest first"
+    advice = f"deal the sequences anew (ppsim run --deal{across} -o deal.csv)"
+    found = what_if(text, advice, timeline)
     # Packing changes the microbatches, and not the sequences that a step trains on.
-    return (replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2]),)
+    return replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2])
 
 
 class Simulated(NamedTuple):
@@ -539,8 +596,10 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
+    loads = Loads(request.lengths, request.several.count)
+    load = loads.find(schedule, costs)
     base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
-    load = find_load(request.lengths, schedule, request.several.count, costs)
+    base = replace(base, loads=loads if load else None)
     each = time_replicas(schedule, prices, network, costs, request.several, load)
     mean_prices = prices
     if load and each:
@@ -559,7 +618,7 @@ def _is_row(line: str) -> re.Match[str] | None:
 
 
 def _toned(line: str) -> list[Part]:
-    """A line of what ``explain`` prints: time and cause of a row, and the advice, stand out."""
+    """A line of what ``explain`` prints: time and cause of a row stand out."""
     if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
-    return [("first:", "good"), line.removeprefix("first:")] if line.startswith("first:") else [line]
+    return [line]

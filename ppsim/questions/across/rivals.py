@@ -133,13 +133,14 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
     if not base.network.detailed and np.any(prices.comm):
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield _Attempt("messages take no time", "hide or shorten messages", free, is_bound=True)
-    if base.replicas and base.replicas.slower:
+    if base.replicas and base.replicas.slower and base.loads is None:
         timed = time_replicas(base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas))
         slowest = timed.slowest if timed else 0
         healed = replace(base, replicas=base.replicas.without(slowest))
         text = f"replica {slowest} as the others"
         yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
-    if count is not None and base.spec and family_of(base.spec) and not _is_laned(base):
+    own_count = base.loads is None and not _is_laned(base)
+    if count is not None and base.spec and family_of(base.spec) and own_count:
         shape = replace(base.shape, microbatches=2 * count)
         doubled = replace(base, shape=shape, schedule=None)
         yield _Attempt(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)

@@ -19,6 +19,7 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, measure_with_bound
+from ppsim.prices.editable import make_editable
 from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.questions.across.view_fields import check_field
@@ -200,7 +201,8 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         ),
     )
     prices, trained = [run.costs for run in shown], request.model.trained
-    return add_memory(_capped(document, request), prices, costs, asked=False, model=trained)
+    document = make_editable(_capped(document, request), prices)
+    return add_memory(document, prices, costs, asked=False, model=trained)
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:

@@ -80,6 +80,7 @@ PLAIN = frozenset(
         *("comm", "links", "speed", "per", "unit", "recompute"),
         *("layout", "t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f"),
         *("p2p", "order", "channel", "message", "unshard", "reduce_grad", "shapes", "t_shape"),
+        *("t_optimizer", "post_validation", "t_gather", "t_reduce_grad"),
         *("steps", "feedback", "tokens", "placement", "chunked", "chunk", "law", "page"),
         *("tp", "ep", "dp", "mbs", "gpus", "gbs"),
     )

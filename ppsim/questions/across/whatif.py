@@ -8,7 +8,7 @@ real run's) are edited where they are made, so that a schedule whose queues foll
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.prices.lengths import Loads
     from ppsim.prices.replicas import Replicas
     from ppsim.schedules import Family
 
@@ -66,6 +67,7 @@ class Run:
     measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
     replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
+    loads: Loads | None = None  # what microbatches of every replica take, where lengths are given
     keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
     left_out: tuple[str, ...] = ()  # options that another schedule does not take
 
@@ -118,9 +120,28 @@ class Run:
         """Time the run, of several replicas the slowest."""
         schedule = self.build()
         prices = self.price(schedule)
-        each = self.replicas.distinct_costs(schedule, prices, self.costs) if self.replicas else [prices]
+        each = self._price_replicas(schedule, prices)
         timed = (time_ops(schedule, one, self.network, self.costs.links)[0] for one in each)
         return max(timed, key=lambda timeline: timeline.makespan)
+
+    def _price_replicas(self, schedule: Schedule, prices: Costs) -> Iterable[Costs]:
+        """The costs of the replicas among which the slowest is."""
+        from ppsim.prices.dealing import find_slowest
+        from ppsim.prices.replicas import ReplicaOptions, Replicas, costs_of_slowest
+
+        load = self.loads.find(schedule, self.costs) if self.loads else None
+        if load is None:
+            if self.replicas is None:
+                return [prices]
+            return self.replicas.distinct_costs(schedule, prices, self.costs)
+        several = ReplicaOptions(self.replicas)
+        found = None
+        if not self.network.detailed:
+            found = find_slowest(schedule, prices, load, several)
+        if found is not None:
+            return [costs_of_slowest(schedule, prices, several, load, found)]
+        replicas = self.replicas or Replicas(load.n_replicas, ())
+        return replicas.costs(schedule, prices, self.costs, load)
 
     def use(self, spec: str, **shape: Any) -> Run:
         """The run of another schedule, without the options that only other schedules take.

@@ -28,8 +28,17 @@ from ppsim.base.results import Results
 from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
 from ppsim.prices.build import add_memory
+from ppsim.prices.editable import make_editable
 from ppsim.prices.options import CostOptions
-from ppsim.questions.optimum.optimize_text import front_line, front_lines, outcome_line, proof_lines, sentences
+from ppsim.questions.optimum.optimize_text import (
+    front_line,
+    front_lines,
+    front_verdict,
+    outcome_line,
+    outcome_verdict,
+    proof_lines,
+    sentences,
+)
 from ppsim.questions.optimum.problems import (
     SearchOptions,
     check_feasible,
@@ -290,6 +299,11 @@ class Optimized(Answer[OptimizeRequest]):
             for cap, found in self.rows
         ]
 
+    @property
+    def verdict(self) -> str:
+        """The best schedule's time, how far it is proved, and which schedule of the list it beats."""
+        return outcome_verdict(self.outcome)
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize/1``."""
         return {"schema": "ppsim.optimize/1", "inputs": self.inputs, **_numbers(self.outcome)}
@@ -313,13 +327,26 @@ class Optimized(Answer[OptimizeRequest]):
         yield ""
         yield from map(Line, sentences(self.outcome))
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The best schedule."""
+        return [("optimized", self.timeline)]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule, with what devices hold where its format has room for that."""
-        return document_writers([self.timeline], ["optimized"], self.inputs, output, complete=self._complete)
+        return document_writers(
+            [self.timeline],
+            ["optimized"],
+            self.inputs,
+            output,
+            complete=self._complete,
+            verdict=self.verdict,
+        )
 
     def _complete(self, document: Document, suffix: str) -> Document:
         from ppsim.show.files.document import abilities_of
 
+        if suffix == ".html":
+            document = make_editable(document, [self.outcome.problem.costs] * len(document.timelines))
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
         prices = [self.outcome.problem.costs] * len(document.timelines)
@@ -328,6 +355,11 @@ class Optimized(Answer[OptimizeRequest]):
 
 class Front(Optimized):
     """The best schedule under each cap: time against memory."""
+
+    @property
+    def verdict(self) -> str:
+        """The times under the least and the largest cap, and how many are proved."""
+        return front_verdict(self.rows)
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.optimize-front/1``."""
@@ -357,7 +389,7 @@ class Front(Optimized):
             points.append(Point(each.origin, value, each.most_held / share(each.schedule.n_chunks)))
         whose = "a device's 1/P share" if problem.layers is None else "one layer"
         axis, memory = f"{problem.objective} ({problem.costs.unit})", f"peak activations (of {whose})"
-        return tradeoff_writers(points, axis, self.inputs, output, memory=memory)
+        return tradeoff_writers(points, axis, self.inputs, output, memory=memory, verdict=self.verdict)
 
 
 def _numbers(found: Outcome) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.words import counted
 from ppsim.base.numbers import format_number, format_share
 from ppsim.prices.cap import OF_A_SHARE
 from ppsim.version import INSTALL_OPTIMIZE
@@ -25,6 +26,35 @@ def outcome_line(found: Outcome) -> Line:
         f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
         f"{found.status}  peak {_held(found)}"
     )
+
+
+def outcome_verdict(found: Outcome) -> str:
+    """Return the best schedule's time, how far it is proved, and how it compares with the list, in one sentence."""
+    problem, unit = found.problem, found.problem.costs.unit
+    time = f"the best order has a {problem.objective} of {format_number(found.value)} {unit}"
+    size = f"{counted(problem.n_devices, 'device')} with {counted(problem.microbatches, 'microbatch')}"
+    proof = "optimal, proved" if found.status == "optimal" else f"{format_share(found.gap)} above the bound at most"
+    best = found.best_known
+    if best is None:
+        told = "no schedule of the list fits"
+    else:
+        value = best.score(problem.objective)[0]
+        better = 1 - found.value / value if value else 0.0
+        told = f"{format_share(better)} less than" if better > 1e-9 else "as long as"
+        told += f" {best.origin} ({format_number(value)} {unit}), the best of the list that fits"
+    return f"{time} on {size}: {proof}; {told}"
+
+
+def front_verdict(rows: Rows) -> str:
+    """Return the times under the least and the largest cap in one sentence."""
+    problem, (least, first), (most, last) = rows[0][1].problem, rows[0], rows[-1]
+    unit = problem.costs.unit
+    proved = sum(found.status == "optimal" for _, found in rows)
+    ends = f"is {format_number(last.value)} {unit} under cap {most:g}"
+    if len(rows) > 1:
+        ends = f"falls from {format_number(first.value)} {unit} under cap {least:g} to "
+        ends += f"{format_number(last.value)} {unit} under cap {most:g}"
+    return f"the {problem.objective} {ends} (activations); {proved} of {len(rows)} are optimal, proved"
 
 
 def proof_lines(found: Outcome) -> Iterator[Line]:

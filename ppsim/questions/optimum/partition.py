@@ -30,8 +30,10 @@ from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
 from ppsim.prices.options import CostOptions
+from ppsim.prices.serving import ServedOptions, spec_of
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split
+from ppsim.questions.optimum.partition_served import ServedSplit, ask_served, split_served
 from ppsim.version import INSTALL_OPTIMIZE
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class PartitionRequest(Request):
 
     \b
       ppsim partition 1f1b --devices 4 --mb 16 --num-layers 30 --t-embedding 0.2 --t-head 2.5
+      ppsim partition decode --serve tokens --devices 8 --model llama3-70b --weight-bits 8 --cap 18GiB
       ppsim partition -s interleaved --devices 4 --chunks 2 --mb 16 --t-layer 1,1,1,1,1.5,1.5,1.5,1.5,1,1,1,1 --comm 0.1
     """
 
@@ -104,6 +107,13 @@ class PartitionRequest(Request):
         help="The most a device may hold: a number counts activations of one layer; with a unit, such as 80GiB, "
         "bytes of --model or --profile.",
     )
+    serve: str | None = common(
+        "--serve",
+        type=click.Choice(["tokens", "period"]),
+        help="Split for a pipeline that serves --model (decode, forward-only): room for most tokens of keys and values "
+        "in --cap, or the shortest period; of equal ones by the other.",
+    )
+    served: ServedOptions = group(ServedOptions, "Serving of --model")
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
@@ -118,8 +128,10 @@ class PartitionRequest(Request):
             raise InputError("costs of stages do not say what their layers take", "t_layer, t_embedding, t_head")
 
 
-def partition(schedule: str, **options: Any) -> Partitioned:
+def partition(schedule: str, **options: Any) -> Any:
     """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+
+    Returns a :class:`Partitioned`, with ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
         InputError: an option or a shape that is refused, or an unclear number of layers.
@@ -128,14 +140,33 @@ def partition(schedule: str, **options: Any) -> Partitioned:
     return answer(ask(PartitionRequest, {"names": schedule} | options))
 
 
-def answer(request: PartitionRequest) -> Partitioned:
+def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
     """Search for what is asked."""
+    if request.serve:
+        return answer_served(request, request.serve)
     asked = _read(request)
     try:
         with end_by(time.monotonic() + request.time_limit):
             return _solve(request, asked)
     except TimeOver as error:
         raise PpsimError("no split was timed before --time-limit ended", "a longer one, or a smaller size") from error
+
+
+def answer_served(request: PartitionRequest, by: str) -> ServedSplit:
+    """Find the split for a pipeline that serves, by its tokens or its period."""
+    asked = ask_served(
+        spec_of(request.schedule),
+        request.shape,
+        request.costs,
+        Trained(request.model, request.training) if request.model else None,
+        request.served,
+        request.cap,
+        request.num_layers,
+        request.least,
+        by,
+    )
+    best, even = split_served(asked)
+    return ServedSplit(request, asked.schedule, best, even)
 
 
 def _read(request: PartitionRequest) -> Asked:
@@ -274,6 +305,13 @@ class Partitioned(Answer[PartitionRequest]):
 
         return [float(busy) for busy in measure(self.timeline).busy]
 
+    @property
+    def verdict(self) -> str:
+        """The split, its time compared with the even split's, and what is proved."""
+        split, time = ",".join(map(str, self.split)), f"{format_number(self.makespan)} {self.timeline.unit}"
+        told = f"{self.schedule.name} with {split} layers per stage takes {time}, {self._against_even()}"
+        return f"{told}; {self.status}: {self._proof()}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.partition/1``."""
         from ppsim.workload.layout.flags import flags_of
@@ -337,6 +375,10 @@ class Partitioned(Answer[PartitionRequest]):
         yield ""
         yield fact("flags     ", flags_of(layout))
         yield fact("run it    ", (self._line_again(), "try"))
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule with the times that the split gives."""
+        return [(title_of(self.schedule), self.timeline)]
 
     def _proof(self) -> str:
         """What is known of the other splits."""

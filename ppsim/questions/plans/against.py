@@ -59,7 +59,8 @@ class Against(Answer[Any]):
         return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
 
     def blocks(self) -> Iterator[Block]:
-        """The runs, those left out, and the summary."""
+        """The runs, those left out, and the rest of the summary."""
+        yield ""
         headings = self._headings
         if cells := list(_cells(self.rows, self.request.improve)):
             yield Table(headings, cells, 200 if self.request.improve else 120, left=LEFT)
@@ -67,7 +68,7 @@ class Against(Answer[Any]):
         yield from (Line(line) for line in self.moved)
         if unknown := self.summary.get("unknown_keys"):
             yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
-        yield from self.line()
+        yield from self._further()
 
     @property
     def _headings(self) -> list[str]:
@@ -86,7 +87,7 @@ class Against(Answer[Any]):
             partial(draw_published, self.rows),
             output.width,
             title="Published against predicted",
-            said=self._errors(),
+            said=self.verdict,
             inputs=inputs_of(self.given),
             left=LEFT,
             headings=[heading.replace("\n", " ") for heading in self._headings],
@@ -99,7 +100,11 @@ class Against(Answer[Any]):
 
     def line(self) -> Iterator[Block]:
         """How far off the predictions are, and how many plans are as fast."""
-        yield Line(self._errors())
+        yield self.headline
+        yield from self._further()
+
+    def _further(self) -> Iterator[Block]:
+        """How far off memory is, and how many plans are as fast."""
         summary = self.summary
         if summary.get("memory_rows"):
             rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
@@ -109,7 +114,9 @@ class Against(Answer[Any]):
             share = format_share(summary["planned_share"])
             yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
 
-    def _errors(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """How far the predicted steps are from the published ones."""
         summary = self.summary
         text = f"{summary['predicted']} of {summary['rows']} runs predicted"
         text += f", {summary['skipped']} left out" if summary["skipped"] else ""
@@ -117,7 +124,8 @@ class Against(Answer[Any]):
             text += f", {lacking} without a measured step"
         if "mean_error" in summary:
             text += (
-                f": mean error {format_share(summary['mean_error'])}, median {format_share(summary['median_error'])}, "
+                f": mean error of a step {format_share(summary['mean_error'])}, "
+                f"median {format_share(summary['median_error'])}, "
                 f"{format_share(summary['within_10_percent'])} within 10%, "
                 f"{format_share(summary['within_range'])} in their range"
             )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.base.numbers import format_number, format_share
 from ppsim.base.units import format_size
 from ppsim.core.ops import COMPUTE
 from ppsim.errors import InputError
@@ -25,8 +24,14 @@ LARGEST = 24_000  # letters of all queues on a page
 SHORT = 6  # digits of a time
 
 
-def plan_page_of(task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], base: str) -> bytes:
-    """Make the page; ``lost_by``: why each found row lost, ``base``: the command that a plan's options complete."""
+def plan_page_of(
+    task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], base: str, verdict: str
+) -> bytes:
+    """Make the page.
+
+    ``lost_by``: why each found row lost, ``base``: the command that a plan's options complete,
+    ``verdict``: the answer in one sentence.
+    """
     from ppsim.show.files.plan_page import plan_page
     from ppsim.workload.plans.task import OUTCOMES
 
@@ -40,7 +45,6 @@ def plan_page_of(task: Task, found: Found, inputs: Mapping[str, Any], lost_by: S
     shown = f", the fastest {len(rows):,} shown" if len(rows) < simulated else ""
     facts = {
         "inputs": dict(inputs),
-        "lead": _lead_of(found.rows[0], task),
         "counted": f"{found.total:,} candidates, {simulated:,} simulated{shown}"
         + ("" if found.complete else "; the search was interrupted"),
         "cap": task.cap / 2**30,
@@ -53,7 +57,7 @@ def plan_page_of(task: Task, found: Found, inputs: Mapping[str, Any], lost_by: S
     }
     meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
     title = f"{task.model.name or 'the model'} on {named(task)}".replace(" x ", " × ")
-    return plan_page(title, facts, meanings, columns)
+    return plan_page(title, facts, meanings, columns, verdict)
 
 
 def _place(row: Row) -> tuple[float, int, str]:
@@ -94,12 +98,6 @@ def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[s
 
 def _short(value: float) -> float:
     return float(f"{value:.5g}")
-
-
-def _lead_of(best: Row, task: Task) -> str:
-    """The best plan in a line."""
-    rate = f"{format_number(best['tokens_per_s'] / task.gpus)} tokens/s per GPU"
-    return f"{format_number(best['step_s'])} s a step · {rate} · MFU {format_share(best['mfu'])}"
 
 
 def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -134,6 +134,18 @@ class Layout(Answer[LayoutRequest]):
         )
         return found
 
+    @property
+    def verdict(self) -> str:
+        """How many layers lie on how many stages, and how many a stage holds."""
+        found = self.found
+        mtp = f" and {counted(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
+        least, most = min(found.layers), max(found.layers)
+        each = f"{least} to {most}" if least < most else f"{most}"
+        return (
+            f"{counted(found.n_layers, 'layer')}{mtp} on {counted(found.n_devices, 'device')} x "
+            f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a stage"
+        )
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.layout/1``."""
         found = self.found
@@ -152,7 +164,7 @@ class Layout(Answer[LayoutRequest]):
         }
 
     def line(self) -> Iterator[Block]:
-        """The string."""
+        """The string alone."""
         yield str(self.found)
 
     def blocks(self) -> Iterator[Block]:
@@ -160,12 +172,7 @@ class Layout(Answer[LayoutRequest]):
         from ppsim.workload.layout.text import format_content
 
         found, devices = self.found, self.devices
-        mtp = f", {counted(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
-        yield str(found)
-        yield (
-            f"{counted(found.n_devices, 'device')} x {counted(found.n_chunks, 'chunk')} = "
-            f"{counted(found.n_stages, 'stage')}, {counted(found.n_layers, 'layer')}{mtp}\n"
-        )
+        yield f"{found}\n"
         yield "stage  device  layers  content"
         rows = list(range(found.n_stages))
         if len(rows) > MOST_ROWS:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, fact, heading
-from ppsim.ask.groups import JsonOption
+from ppsim.ask.given import Need
+from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
+from ppsim.ask.write import Writers, inputs_of
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
+from ppsim.questions.plans.layer_split import Drawing, check_output
 from ppsim.questions.plans.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.space import PRECISIONS
-from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks
-from ppsim.questions.timelines.list import ListRequest, Shelves, card_of
+from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks, training_words
+from ppsim.questions.timelines.list import ListRequest, Shelves, card_of, card_words
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.model import (
     Layer,
@@ -30,6 +33,9 @@ from ppsim.workload.model.model import (
     read_model,
 )
 from ppsim.workload.model.parallel import Parallel
+
+if TYPE_CHECKING:
+    from ppsim.workload.hardware.hardware import Machine
 
 # Spelled out here: reading them from the planning room would load numpy for every command's help.
 RECOMPUTE = ("none", "selective", "full")
@@ -74,17 +80,27 @@ class ModelRequest(Request):
 
     A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
     library is listed. A cluster, a GPU or a software shows its fields. With sizes of parallel groups, memory by device;
-    with --cluster, times too.
+    with --cluster, times too. -o draws how a layer's products are split over tensor- and expert-parallel ranks, and
+    the collectives that join them, as a figure (svg, png, pdf), a page (html) or a flowchart (mmd).
 
     \b
       ppsim model
       ppsim model llama3-70b
       ppsim model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100
       ppsim model llama3-70b --tp 4 --pp 8 --mb 32 --cluster dgx-h100 --profile profile.toml
+      ppsim model llama3-70b --tp 4 --cluster dgx-h100 -o split.svg
     """
 
     question: ClassVar[str] = "model"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 3)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("profile",),
+            lambda g: not g["output"],
+            "{options} has times of whole ops, and -o draws the products of a layer",
+            "leave one of them out",
+        ),
+    )
     file: str | None = option(metavar="[NAME|FILE]")
     machine: str | None = common(
         "--cluster",
@@ -96,6 +112,7 @@ class ModelRequest(Request):
     profile: str | None = option(
         "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
     )
+    output: OutputOptions = group(OutputOptions, "Output")
     face: JsonOption = group(JsonOption, "Output")
 
     @property
@@ -108,8 +125,9 @@ class ModelRequest(Request):
         """Refuse times without links, and training of no model."""
         if self.profile is not None and self.machine is None:
             raise InputError("--profile has times, and a step needs the links of a cluster too", "--cluster dgx-h100")
-        if self.file is None and self.trains:
+        if self.file is None and (self.trains or self.output.output):
             raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
+        check_output(self.output, self.training.tp, self.training.ep)
 
 
 def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
@@ -140,6 +158,7 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     if not request.trains:
         return ModelCost(request, found, {})
     given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
+    given |= request.runs.sizes_of_ranks(given, int)
     layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
     base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
     parallel = parallel_from(sizes_from(layout, given), base)
@@ -149,7 +168,7 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
         machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
-    return ModelCost(request, found, training(found, parallel, arranged, machine))
+    return ModelCost(request, found, training(found, parallel, arranged, machine), parallel, machine)
 
 
 @dataclass(frozen=True)
@@ -165,6 +184,11 @@ class Card(Answer[ModelRequest]):
     fields: dict[str, Any]
 
     @property
+    def verdict(self) -> str:
+        """What it is, by what tells it apart."""
+        return f"{self.name}: {card_words(self.fields)}"
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """The fields, as one row."""
         return [self.fields]
@@ -175,7 +199,6 @@ class Card(Answer[ModelRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """A line for each field that says something."""
-        yield heading(self.name)
         yield from _lines(self.fields, "")
 
 
@@ -204,10 +227,24 @@ class ModelCost(Answer[ModelRequest]):
     Attributes:
         model: its sizes.
         training: by stage, by device and of a step, as the JSON has them; empty where only the model was asked for.
+        parallel: how it is trained.
+        machine: where; None without a cluster.
     """
 
     model: Model
     training: dict[str, Any]
+    parallel: Parallel = field(default_factory=Parallel)
+    machine: Machine | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What a token costs, or what a step takes and whether it fits."""
+        model, numbers = self.model, describe_model(self.model)
+        size = f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
+        effort = f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token"
+        if not self.training:
+            return f"{size}, {effort} in sequences of {model.seq:,}"
+        return f"{size}, {training_words(self.training)}"
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -219,17 +256,38 @@ class ModelCost(Answer[ModelRequest]):
         known = describe_model(self.model)
         return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}
 
+    @property
+    def drawing(self) -> Drawing:
+        """How its layers are split over GPUs.
+
+        Raises:
+            InputError: they do not divide.
+        """
+        from ppsim.workload.cost.tensor_split import layer_splits, remarks
+
+        splits = layer_splits(self.model, self.parallel, self.machine)
+        sizes = {name: getattr(self.parallel, name) for name in ("tp", "cp", "ep")}
+        ranks = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+        where = f" on {self.machine.name}" if self.machine else ""
+        said = [remarks(self.model, self.parallel, split.layer) for split in splits]
+        title = f"{self.model.name or 'a model'}, {ranks}{where}"
+        return Drawing(splits, said, title, inputs_of(self.given))
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for: how layers are split, as a figure, a page or a flowchart."""
+        check_output(output, self.parallel.tp, self.parallel.ep)
+        return self.drawing.writers(output)
+
     def blocks(self) -> Iterator[Block]:
         """The model's sizes, then its operators, or what training it costs."""
         model, numbers = self.model, describe_model(self.model)
-        yield Line([(model.name, "name"), f": {format_number(numbers['parameters'] / 1e9)} B parameters"])
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"
             yield Line(f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}")
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
         effort = format_number(numbers["flops_per_token"] / 1e9)
-        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n")
+        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n" if self.training else "")
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
         pairs = [
             ((f"{'  ' * bool(place)}{name} ", "quiet"), format_number(numbers[name]))

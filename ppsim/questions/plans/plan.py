@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -36,11 +36,13 @@ from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profi
 from ppsim.schedules import find
 
 if TYPE_CHECKING:
+    from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import Own
     from ppsim.workload.plans.task import Found, Task
 
+WORTH = 0.01  # share of an optimizer step from which what hides of it is told
 FEW = 64  # candidates of a round that new processes would not run sooner
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}  # precisions whose peak is not that of 16 bits
 # Parts of a step in which one plan loses against another.
@@ -327,9 +329,13 @@ def make_task(request: PlanRequest) -> Task:
     from ppsim.workload.plans.space import check_axes
     from ppsim.workload.plans.task import Task, usable_bytes
 
-    space, gbs = request.space, request.gbs or 0
+    ranks, gbs = request.runs.ranks, request.gbs or 0
+    sizes = request.runs.sizes_of_ranks(vars(request.space), lambda size: [size])
+    space = replace(request.space, **sizes)
     model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
-    gpus = request.gpus or machine.gpus
+    gpus = request.gpus or (ranks.gpus if ranks else machine.gpus)
+    if ranks and gpus != ranks.gpus:
+        raise InputError(f"'{ranks.source}' has {ranks.gpus:,} ranks, and --gpus is {gpus:,}", "leave out --gpus")
     if not gpus:
         raise InputError("a plan needs --gpus", "--gpus 256, or a cluster file with [[nodes]] that has their number")
     if machine.kinds and gpus != machine.gpus:
@@ -470,12 +476,13 @@ class Plans(Answer[PlanRequest]):
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
             "plans": self.plans,
+            "optimizer": asdict(self._optimizer),
             "run": self._run_line,
         }
 
     def line(self) -> Iterator[Block]:
         """The best plan, and its launch flags where they are asked for."""
-        yield self._best()
+        yield self.headline
         yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
@@ -494,7 +501,6 @@ class Plans(Answer[PlanRequest]):
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
-        yield self._best()
         if line := sureness(self.found.rows):
             yield Line(line, 4)
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
@@ -504,6 +510,8 @@ class Plans(Answer[PlanRequest]):
             yield Line("in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next replica", 4)
         if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
+        if self.request.runs.optimizer:
+            yield Line(optimizer_line(self._optimizer), 4)
         if self.request.ranks:
             yield from self._ranks()
         if not self._framework:
@@ -523,7 +531,7 @@ class Plans(Answer[PlanRequest]):
         """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
 
         def table(target: str, suffix: str) -> None:
-            write_table(self.table, self.json_object, self.inputs, target, suffix)
+            write_table(self.table, self.whole_object, self.inputs, target, suffix)
 
         def explore(target: str, suffix: str) -> None:
             with open_atomically(target) as out:
@@ -541,7 +549,14 @@ class Plans(Answer[PlanRequest]):
                 for row in self.found.rows
             )
             return tradeoff_writers(
-                points, "step (s)", self.inputs, output, table=table, memory="memory (GiB)", page=explore
+                points,
+                "step (s)",
+                self.inputs,
+                output,
+                table=table,
+                memory="memory (GiB)",
+                page=explore,
+                verdict=self.verdict,
             )
         targets = find_targets(output, tables=True)
         able = {".html": explore, ".mmd": draw_ranks, **dict.fromkeys(TABLES, table)}
@@ -554,9 +569,11 @@ class Plans(Answer[PlanRequest]):
         given = Given.of(request)
         base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
         lost = align_decimals([why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)])
-        return plan_page_of(self.task, self.found, self.inputs, lost, base)
+        return plan_page_of(self.task, self.found, self.inputs, lost, base, self.verdict)
 
-    def _best(self) -> Line:
+    @property
+    def verdict(self) -> str:
+        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside what there is."""
         task, found, best = self.task, self.found, self.found.rows[0]
         parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
         if best["schedule"]:
@@ -566,7 +583,7 @@ class Plans(Answer[PlanRequest]):
             layers = best["recompute_layers"]
             each = f" of {counted(layers, 'layer')} a stage" if layers else ""
             words.append(f"{best['recompute']} recompute{each}")
-        return Line(
+        return (
             f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
             f"{format_number(best['step_s'])} s a step, "
             f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
@@ -663,6 +680,16 @@ class Plans(Answer[PlanRequest]):
         return self.task.machine_of(best["layout"]), *chosen(self.task, best)
 
     @cached_property
+    def _optimizer(self) -> OptimizerStep:
+        """What the best plan's optimizer step takes, and what of it is seen."""
+        from ppsim.workload.cost.costs import stage_costs
+        from ppsim.workload.cost.exposed import find_optimizer_step
+
+        machine, parallel, layout = self._best_built
+        model = self.task.model
+        return find_optimizer_step(model, parallel, stage_costs(model, machine, parallel, layout), layout)
+
+    @cached_property
     def _run_line(self) -> str:
         """The command that draws the best plan's pipeline; empty without one."""
         from ppsim.questions.plans.run_of_plan import run_line
@@ -713,6 +740,18 @@ def costs_beside(task: Task, seconds: float) -> dict[str, float]:
         "checkpoint_every_s": whole and whole[1],
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def optimizer_line(step: OptimizerStep) -> str:
+    """Say what an optimizer step takes, where it runs, and what of it is exposed."""
+    work = f"{format_number(step.flops / 1e12)} TFLOP and " if step.flops else ""
+    took, seen = (f"{format_number(1e3 * seconds)} ms" for seconds in (step.seconds, step.exposed))
+    text = f"{step.name}: {work}{took} on the busiest GPU, {format_size(step.state_bytes)} of state; exposed {seen}"
+    if step.exposed_alone is None or step.exposed_alone >= step.exposed * (1 - WORTH):
+        return text
+    return (
+        f"{text}, or {format_number(1e3 * step.exposed_alone)} ms where no device waits for another (--post-validation)"
+    )
 
 
 def operation_line(found: Mapping[str, float]) -> str:

@@ -21,14 +21,13 @@ def run_line(parallel: Parallel, found: StageCosts) -> str:
     """Write the ``ppsim run`` of a plan's pipeline, in ms; empty where it has one device."""
     from ppsim.schedules import find
     from ppsim.workload.cost.costs import schedule_of
-    from ppsim.workload.model.activations import KEPT
 
     if parallel.pp == 1:
         return ""
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     words = [parallel.schedule_name, "--devices", str(parallel.pp)]
     words += ["--chunks", str(parallel.vp)] if parallel.vp > 1 else []
-    words += ["--after-i", str(KEPT)] if "after_i" in find(parallel.schedule_name).options else []
+    words += ["--after-i", f"{found.kept:.6g}"] if "after_i" in find(parallel.schedule_name).options else []
     words += ["--mb", str(parallel.microbatches), "--cost-per", "stage", "--unit", "ms"]
     return shlex.join(["ppsim", "run", *words, *_times(schedule, found.costs), *_messages(found.costs)])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Gpu
     from ppsim.workload.model.model import Model
     from ppsim.workload.model.parallel import Parallel
+    from ppsim.workload.plans.rank_chart import RankLayout
     from ppsim.workload.plans.software import Version
 
 
@@ -72,6 +75,11 @@ class SoftwareOptions:
         "--post-validation/--no-post-validation",
         help="A device's optimizer step waits for no other device, as zero-bubble's (the software's).",
     )
+    optimizer: str | None = option(
+        "--optimizer",
+        type=click.Choice(["adamw", "muon"]),
+        help="adamw, or muon for the matrices of layers: one moment instead of two, orthogonalized by Newton-Schulz.",
+    )
     gradient_precision: str | None = option(
         "--gradient-precision",
         type=click.Choice(["bf16", "fp32"]),
@@ -92,9 +100,42 @@ class SoftwareOptions:
     )
     rank_order: str | None = option(
         "--rank-order",
-        type=click.Choice(["tp-cp-ep-dp-pp", "tp-dp-pp", "tp-cp-ep-pp-dp", "tp-pp-dp"]),
-        help="How ranks are numbered, the nearest first: tp-pp-dp has pipelines inside nodes (tp-cp-ep-dp-pp).",
+        metavar="ORDER|FILE",
+        help="How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with pipelines inside nodes "
+        "(tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes count too.",
     )
+
+    @cached_property
+    def ranks(self) -> RankLayout | None:
+        """The layout of ranks of a file; None where the order is named, or left to the software.
+
+        Raises:
+            InputError: no order of ranks, and no such file, or one that is not a flowchart of ranks.
+        """
+        from ppsim.workload.model.parallel import RANK_ORDERS
+        from ppsim.workload.plans.rank_chart import read_ranks
+
+        if self.rank_order is None or self.rank_order in RANK_ORDERS:
+            return None
+        if not Path(self.rank_order).exists():
+            known = ", ".join(RANK_ORDERS)
+            hint = "tp-pp-dp, or a flowchart of ranks, as ppsim plan ... -o ranks.mmd writes it"
+            raise InputError(f"not an order of ranks, nor a file: '{self.rank_order}'; expected one of {known}", hint)
+        return read_ranks(self.rank_order)
+
+    def sizes_of_ranks(self, given: Mapping[str, Any], one: Callable[[int], Any]) -> dict[str, Any]:
+        """Return the sizes of a file's ranks that are not given, each as ``one`` makes it of a number.
+
+        Raises:
+            InputError: one that is given differs.
+        """
+        found = dict[str, Any]()
+        for name, size in self.ranks.sizes.items() if self.ranks else ():
+            value = given.get(name)
+            if value is not None and size not in (value if isinstance(value, list) else [value]):
+                raise InputError(f"'{self.rank_order}' has {name} {size}, and --{name} is given", f"leave out --{name}")
+            found[name] = one(size)
+        return found
 
     @cached_property
     def version(self) -> Version:
@@ -118,11 +159,13 @@ def parallel_with(options: SoftwareOptions, precision: str | None, model: Model,
     from ppsim.workload.plans.software import apply
 
     given: dict[str, Any] = {name: value for name, value in asdict(options).items() if name != "software"}
+    if options.ranks:
+        given["rank_order"] = options.ranks.rank_order
     for name in EXPERTS:
         if given[name] is not None and not model.experts:
             spelt = "--" + name.replace("_", "-")
             raise InputError(f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}")
-    software, order = options.version.software, options.rank_order
+    software, order = options.version.software, given["rank_order"]
     if order and RANK_ORDERS[order] not in software.numbers_ranks:
         raise InputError(f"{software.name} does not number ranks {order}", "megatron-lm does, and what is built on it")
     precision = precision or "bf16"

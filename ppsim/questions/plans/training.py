@@ -120,6 +120,18 @@ def _timed(
     return {"cluster": machine.name, **known, "message_bytes": costs.message, "step": step}
 
 
+def training_words(found: dict[str, Any]) -> str:
+    """Return what a step takes, where a cluster is known, and whether the fullest device has room."""
+    worst = max(found["devices"], key=lambda row: row["total_gib"])
+    held = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
+    if capacity := found.get("gpu_memory_gib"):
+        fits = "which fits" if worst["total_gib"] <= capacity else "which does not fit"
+        held += f", {fits} {capacity:g} GiB"
+    step = found.get("step")
+    time = f"a step on {found['cluster']} takes {format_number(step['seconds'])} s; " if step else ""
+    return f"{time}{held}"
+
+
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     """Show what training costs, as tables."""
     sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}

@@ -71,6 +71,13 @@ class ShownProfile(Answer[Request]):
         held = asdict(self.profile)
         return {"schema": "ppsim.profile-summary/1", "file": self.file, **held, "summary": summary(self.profile)}
 
+    @property
+    def verdict(self) -> str:
+        """The times of a stage and of its message, and how much dearer a split backward is."""
+        from ppsim.inputs.profile.text import sentence
+
+        return sentence(self.profile)
+
     def line(self) -> Iterator[Block]:
         """The times of a stage."""
         from ppsim.inputs.profile.text import result_line
@@ -113,13 +120,17 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         before, after = self.request.before, self.request.after
         return {"schema": "ppsim.profile-diff/1", "before": before, "after": after, **asdict(self.found)}
 
-    def line(self) -> Iterator[Block]:
+    @property
+    def verdict(self) -> str:
         """How many times differ."""
         from ppsim.inputs.profile.text import differing
 
         times = len(self.found.times)
         same = times - len(differing(self.found))
-        yield Line(f"{same} of {times} times differ by 5% at most, within their spreads; --json has all")
+        return (
+            f"{same} of {times} times of {self.request.after} differ by 5% at most from those of "
+            f"{self.request.before}, within their spreads"
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The settings that differ, the times that do, the largest change first, and how many do not."""
@@ -139,7 +150,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
                 spare=["\nspreads"],
                 tone=lambda row, column: ("bad" if changed[row].ratio > 1 else "good") if column == 3 else "",
             )
-        yield from self.line()
+        yield "--json has all"
         for title, names in (("only before", found.only_before), ("only after", found.only_after)):
             if names:
                 yield Line([(f"{title}: ", "quiet"), ", ".join(sorted(names))], 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ppsim.engine.simple.terms import Spread, Terms
     from ppsim.real.traces.run import RealRun
     from ppsim.show.files.provenance import Origin
+    from ppsim.workload.plans.rank_chart import RankLayout
 
 SCHEMA = "ppsim.read/1"
 FORMATS = {
@@ -38,6 +40,7 @@ FORMATS = {
     "table": "a table of ops",
     "timeline": "a schedule with times",
     "schedule": "a schedule without times",
+    "ranks": "where ranks lie",
 }
 
 
@@ -47,7 +50,8 @@ class ReadRequest(Request):
 
     FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under the names that people
     use for its columns, Primus' pp_rank_N.json with config.json beside, Kineto traces of torch's pipelines, a record
-    that ppsim validate kept, a log with Megatron-LM's timers, or a schedule. The schedule is read off the order of ops,
+    that ppsim validate kept, a log with Megatron-LM's timers, a flowchart of ranks (ppsim plan -o ranks.mmd), or a
+    schedule. The schedule is read off the order of ops,
     and named where it is a known one's. Medians are over all iterations but the first one of a run.
 
     Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command that made them, which
@@ -85,14 +89,18 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
     return answer(ask(ReadRequest, {"files": files} | options))
 
 
-def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written:
+def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ranks:
     """Read what is named."""
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
     from ppsim.real.traces.timers import read_timers, shows_timers
     from ppsim.schedules import recognise
+    from ppsim.workload.plans.rank_chart import read_ranks, shows_ranks
 
     files = request.files
+    if len(files) == 1 and shows_ranks(files[0]):
+        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        return Ranks(request, read_ranks(files[0]))
     if len(files) == 1 and shows_timers(files[0]):
         refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
         return Timers(request, files[0], read_timers(files[0]))
@@ -131,6 +139,12 @@ class Written(Answer[ReadRequest]):
 
     origin: Origin
 
+    @property
+    def verdict(self) -> str:
+        """What wrote the file, and that it holds no ops."""
+        version = f" {self.origin.version}" if self.origin.version else ""
+        return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1`` for such a file."""
         source, origin = self.request.files[0], self.origin
@@ -143,13 +157,11 @@ class Written(Answer[ReadRequest]):
         }
 
     def line(self) -> Iterator[Block]:
-        """The command."""
+        """The command alone."""
         yield self.origin.command
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, and the command."""
-        version = f" {self.origin.version}" if self.origin.version else ""
-        yield Line(f"file       {self.request.files[0]}: written by ppsim{version}, without ops to show", 11)
+        """The command."""
         yield from _command_line(self.origin.command)
 
 
@@ -166,6 +178,17 @@ class ObservedRun(Answer[ReadRequest]):
     run: RealRun
     kept: RealRun
     command: str
+
+    @property
+    def verdict(self) -> str:
+        """What ran, and how long an iteration or a step of the job took."""
+        unit, counted_in = self.run.unit, counted(len(self.kept.iterations), "iteration")
+        time = f"{format_number(float(np.median(self.kept.makespans)))} {unit}"
+        text = f"{self.run.source}: {self.run.schedule.name} took {time} (median of {counted_in})"
+        if (job := self.run.job) is not None and len(job.replicas) > 1:
+            step = f"{format_number(float(np.median(job.steps)))} {unit}"
+            text += f" on replica {self.run.replica}, a step of {len(job.replicas)} replicas {step}"
+        return text
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``; medians are over the iterations ``kept``."""
@@ -197,14 +220,14 @@ class ObservedRun(Answer[ReadRequest]):
             "command": self.command or None,
         }
 
-    def line(self) -> Iterator[Block]:
+    def _facts(self) -> Iterator[Block]:
         """What it is, and how long it took."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
 
     def blocks(self) -> Iterator[Block]:
         """What it is, the times of its stages, and what passes between ops."""
         value = self.json_object()
-        yield from self.line()
+        yield from self._facts()
         yield from _command_line(self.command)
         yield ""
         yield _stage_table(self.kept, value)
@@ -224,6 +247,11 @@ class Shape(Answer[ReadRequest]):
     schedule: Schedule
     command: str
 
+    @property
+    def verdict(self) -> str:
+        """What schedule the file holds."""
+        return f"{self.request.files[0]} holds {self.schedule.name} without times, {shape_line(self.schedule)}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``, without a run's numbers."""
         source, command = self.request.files[0], self.command or None
@@ -235,6 +263,40 @@ class Shape(Answer[ReadRequest]):
         yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
         yield Line(_schedule_line(self.schedule), 11)
         yield from _command_line(self.command)
+
+
+@dataclass(frozen=True)
+class Ranks(Answer[ReadRequest]):
+    """Where ranks lie.
+
+    Attributes:
+        layout: sizes of groups and the order of ranks.
+    """
+
+    layout: RankLayout
+
+    @property
+    def verdict(self) -> str:
+        """Sizes and order."""
+        return f"{self._sizes()}, in the order {self.layout.rank_order}"
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.read/1`` for a flowchart of ranks."""
+        found = self.layout
+        sizes = {"gpus": found.gpus, **found.sizes, "rank_order": found.rank_order}
+        return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
+
+    def blocks(self) -> Iterator[Block]:
+        """What it is, sizes, order, and what takes it."""
+        found = self.layout
+        yield Line(f"file       {self.request.files[0]}: {FORMATS['ranks']}", 11)
+        yield Line(f"sizes      {self._sizes()}", 11)
+        yield Line(f"order      {found.rank_order}, the nearest first; expert-parallel ranks are not drawn", 11)
+        yield Line(f"use it     ppsim model NAME --rank-order {shlex.quote(self.request.files[0])}, or ppsim plan", 11)
+
+    def _sizes(self) -> str:
+        named = ", ".join(f"{name} {size}" for name, size in self.layout.sizes.items())
+        return f"{counted(self.layout.gpus, 'GPU')}: {named}"
 
 
 def _command_line(command: str) -> Iterator[Block]:

@@ -47,16 +47,16 @@ class Timers(Answer[Request]):
         ]
         return {"schema": "ppsim.read/1", "source": self.source, "format": "timers", "unit": "ms", "timers": rows}
 
-    def line(self) -> Iterator[Block]:
-        """What it is."""
+    @property
+    def verdict(self) -> str:
+        """What the log holds."""
         ranks = max(len(timer.ranks) for timer in self.timers)
         shown = f"of {counted(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
-        yield Line(f"log        {self.source}: {counted(len(self.timers), 'timer')} of Megatron-LM, {shown}", 11)
+        return f"{self.source}: totals of {counted(len(self.timers), 'timer')} of Megatron-LM in ms, {shown}"
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, and a row for each timer."""
-        yield from self.line()
-        yield Line("           totals in ms, medians over all reports but the first; no op shows in them", 11)
+        """A row for each timer."""
+        yield Line("medians over all reports but the first; no op shows in them")
         yield ""
         ranks = max(len(timer.ranks) for timer in self.timers)
         columns = range(ranks if ranks <= MOST_RANKS else 0)

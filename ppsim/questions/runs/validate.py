@@ -16,19 +16,20 @@ from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, Shape
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT, Share
-from ppsim.ask.words import title_of
+from ppsim.ask.words import counted, title_of
 from ppsim.ask.write import Writers, command_line, find_targets
 from ppsim.base.atomic_file import open_atomically, rehearse
 from ppsim.base.notes import note, progress
 from ppsim.errors import UNDECIDED, InputError, PpsimError
 from ppsim.prices.build import build_schedule
 from ppsim.questions.runs.stated import read_named_run, unit_option
-from ppsim.questions.runs.validation_text import detail_lines, job_lines, picker_of, verdict_line
+from ppsim.questions.runs.validation_text import detail_lines, job_lines, picker_of, verdict_of
 from ppsim.questions.runs.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.analyse import Validation
@@ -271,15 +272,16 @@ class ValidatedJob(Answer[ValidateRequest]):
 
         return errors_object(self.found, self.request.tolerance)
 
-    def line(self) -> Iterator[Block]:
-        """How far off the predictions are."""
+    @property
+    def verdict(self) -> str:
+        """How far off the predictions are, and whether that is within the tolerance."""
         value = self.json_object()
-        yield verdict_line(value, value["held_out"], with_worst=False)
+        return verdict_of(value, value["held_out"], f"steps of {counted(value['replicas'], 'replica')}")
 
     def blocks(self) -> Iterator[Block]:
-        """The errors by what costs are made of, and how far off they are."""
+        """The errors by what costs are made of."""
+        yield ""
         yield from job_lines(self.run, self.json_object())
-        yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured, of one replica."""
@@ -320,15 +322,27 @@ class Validated(Answer[ValidateRequest]):
         """The object of schema ``ppsim.validate/1``."""
         return self._value
 
-    def line(self) -> Iterator[Block]:
-        """How far off the predictions are."""
-        held_out = any(verdict.held_out for verdict in self.validation.verdicts)
-        yield verdict_line(self._value, held_out, with_worst=True)
+    @property
+    def verdict(self) -> str:
+        """How far off the predictions are, and whether that is within the tolerance."""
+        verdicts = self.validation.verdicts
+        held_out = any(verdict.held_out for verdict in verdicts)
+        return verdict_of(self._value, held_out, counted(len(verdicts), "run"))
+
+    @property
+    def tone(self) -> str:
+        """Good within the tolerance, bad in the noise, the tone of a fault beyond."""
+        return "bad" if self._value["lost_in_noise"] else "good" if self.passed else "fault"
 
     def blocks(self) -> Iterator[Block]:
-        """The errors by schedule, device and level, and how far off all are."""
+        """The errors by schedule, device and level."""
+        yield ""
         yield from detail_lines(self.validation, self.record, self._value)
-        yield from self.line()
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The first run, predicted and measured."""
+        first = self.validation.verdicts[0]
+        return [(f"{first.run.name} predicted", first.best.compute), ("measured", first.measured)]
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: predicted above measured."""
@@ -346,7 +360,8 @@ class Validated(Answer[ValidateRequest]):
             # A difference of two timelines knows one stream.
             plain = not any(verdict.run.lowered.compute.has_lanes for verdict in drawn.verdicts)
             story = picker_of(drawn, titles) if suffix == ".html" and plain else None
-            save_overlay(drawn, record, target, suffix, style, output.width, titles, story)
+            looks = style, output.width
+            save_overlay(drawn, record, target, suffix, *looks, titles, story, self.verdict)
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
 

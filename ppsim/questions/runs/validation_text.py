@@ -23,17 +23,23 @@ JOB_LEVELS = {
 }
 
 
-def verdict_line(value: dict[str, Any], held_out: bool, *, with_worst: bool) -> Line:
-    """Say how far off the predictions are, and whether that is within the tolerance, where the noise lets it tell."""
-    worst = f", {value['errors']['held-out']['worst']:.2%} (worst)" if with_worst else ""
+def verdict_of(value: dict[str, Any], held_out: bool, runs: str) -> str:
+    """Return how far predicted makespans are from the measured ones, and whether that is within the tolerance.
+
+    Args:
+        value: the errors, as the JSON has them.
+        held_out: whether costs come from other runs.
+        runs: the measured runs, counted.
+    """
     what = "held-out predictions" if held_out else "predictions with own costs"
+    error = value["errors"]["held-out"]
+    off = f"{what} are off by {error['median']:.2%} (median), {error['worst']:.2%} (worst)"
+    text = f"{off} of the measured makespan of {runs}: "
     tolerance = f"the tolerance of {value['tolerance']:.0%}"
-    text = f"{what} are off by {value['errors']['held-out']['median']:.2%} (median){worst}: "
     if value.get("lost_in_noise"):
         told = f"no more than the noise, so whether they are within {tolerance} cannot be told"
-        return Line([text, (told, "bad"), "; measure on a quiet machine, or more --repeats"])
-    within = f"{'within' if value['passed'] else 'NOT within'} {tolerance}"
-    return Line([text, (within, "good" if value["passed"] else "fault")])
+        return f"{text}{told}; measure on a quiet machine, or more --repeats"
+    return f"{text}{'within' if value['passed'] else 'NOT within'} {tolerance}"
 
 
 def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:

@@ -145,17 +145,26 @@ class Comparison(Answer[CompareRequest]):
         """That none fits, and the least cap that one does."""
         return None if self._any_fits else fits_none(self.request.cap or "", [r.excess for r in self.rows])
 
-    def line(self) -> Iterator[Block]:
+    @property
+    def verdict(self) -> str:
         """How the fastest compares with the baseline."""
         from ppsim.analysis.compare import conclude
 
-        yield Line(conclude(self.rows))
+        return conclude(self.rows)
+
+    @property
+    def tone(self) -> str:
+        """The tone of a fault where nothing fits the cap."""
+        return "name" if self._any_fits else "fault"
 
     def blocks(self) -> Iterator[Block]:
-        """The table of all schedules, and the conclusion."""
-        yield from self._table()
+        """The table of all schedules."""
         yield ""
-        yield from self.line()
+        yield from self._table()
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedules that take the shape."""
+        return [(row.name, row.timeline) for row in self.rows if row.timeline]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: charts one above the other, or time against memory."""
@@ -167,10 +176,18 @@ class Comparison(Answer[CompareRequest]):
                 for r in self.rows
                 if r.timeline
             ]
-            return tradeoff_writers(points, f"makespan ({self.timelines[0].unit})", self.inputs, output)
+            time = f"makespan ({self.timelines[0].unit})"
+            return tradeoff_writers(points, time, self.inputs, output, verdict=self.verdict)
         timed = [(row, row.timeline.schedule) for row in self.rows if row.timeline]
         titles = [title_with_chunks(own) + ("" if row.fits else " (over the cap)") for row, own in timed]
-        return document_writers(self.timelines, titles, self.inputs, output, complete=self._complete)
+        return document_writers(
+            self.timelines,
+            titles,
+            self.inputs,
+            output,
+            complete=self._complete,
+            verdict=self.verdict,
+        )
 
     def _complete(self, document: Document, suffix: str) -> Document:
         rounds = tuple(row.metrics.round for row in self.rows if row.metrics)
@@ -181,6 +198,10 @@ class Comparison(Answer[CompareRequest]):
             document = replace(document, executions=executions)
         insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
         document = replace(document, insides=insides)
+        if suffix == ".html":
+            from ppsim.prices.editable import make_editable
+
+            document = make_editable(document, self.costs)
         return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
 
     def _table(self) -> Iterator[Block]:
@@ -221,6 +242,8 @@ class Comparison(Answer[CompareRequest]):
         if cap:
             amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
             yield Line(f"cap {amount}; - within it, * of those within it")
+            if self.request.lengths.lengths is not None:
+                yield Line("memory is counted for mean microbatches")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
 

@@ -72,7 +72,7 @@ class NoiseOptions:
 class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules get the same slow devices and links. The last line says how far the ranking can be trusted. -o draws
+    All schedules get the same slow devices and links. The first line says how far the ranking can be trusted. -o draws
     how the makespans spread (svg, png, pdf, html). With --lengths each sample is a step of all replicas, whose
     lengths are drawn anew where they are of a distribution; a second table has the spread by lengths alone and by
     noise alone.
@@ -202,11 +202,9 @@ class Jitter(Answer[JitterRequest]):
             row["deviation"] = spread_object(self.sampled[at])["deviation"]
         return found | {"refused": [{"name": row.name, "reason": row.reason} for row in self.refused]}
 
-    def line(self) -> Iterator[Block]:
-        """The one sentence: who to trust, and how far."""
-        yield Line(self._sentence())
-
-    def _sentence(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Which schedule to trust, and how far."""
         from ppsim.analysis.jitter import count_wins, rate_ranking
 
         sampled = self.sampled
@@ -219,20 +217,20 @@ class Jitter(Answer[JitterRequest]):
                 f"99% within {format_number(most)}"
             )
         share = count_wins(sampled)[sampled.index(best)]
+        middle = f"half of them within {format_number(best.percentile(50))} {best.unit}"
         return (
-            f"{best.name} is fastest in {format_share(share)} of {count}; "
+            f"{best.name} is fastest in {format_share(share)} of {count}, {middle}; "
             f"the order of all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The table of percentiles, and the sentence."""
+        """The table of percentiles."""
+        yield ""
         yield self._table()
         if self.alone:
             yield ""
             yield self._table_of_causes()
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
-        yield ""
-        yield from self.line()
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: the shapes of spread as a picture, or with the table as a page."""
@@ -245,7 +243,7 @@ class Jitter(Answer[JitterRequest]):
             partial(draw_spread, self._drawn()),
             output.width,
             title="How makespans spread on uneven hardware",
-            said=self._sentence(),
+            said=self.verdict,
             inputs=self.inputs,
             headings=[heading.replace("\n", " ") for heading in table.headings],
             rows=table.rows,

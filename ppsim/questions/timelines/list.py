@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,9 +25,12 @@ from ppsim.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Metrics
     from ppsim.schedules import Family
 
 SHELVES = ("models", "clusters", "gpus", "software", "links")
+_KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,11 @@ class Schedules(Answer[ListRequest]):
     """All schedules."""
 
     @property
+    def verdict(self) -> str:
+        """How many there are."""
+        return f"{len(self.table)} schedules; ppsim list NAME explains one, ppsim run NAME times it"
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """A row of facts for each."""
         from ppsim.schedules import families
@@ -125,21 +134,37 @@ class Description(Answer[ListRequest]):
 
     family: Family
 
+    @property
+    def verdict(self) -> str:
+        """What the example takes, and how much of it is idle."""
+        return words.run_verdict(self.timeline.schedule, self.metrics, self.timeline.unit)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The example with its times."""
+        from ppsim.core.costs import costs_for
+        from ppsim.engine.simple.longest_path import simulate
+        from ppsim.schedules import schedule_from
+
+        request = self.request
+        schedule = schedule_from(request.schedule.spec, devices=request.devices, microbatches=request.microbatches)
+        return simulate(schedule, costs_for(schedule))
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The numbers of the example."""
+        from ppsim.engine.simple.metrics import measure
+
+        return measure(self.timeline)
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.describe/1``."""
         return {"schema": "ppsim.describe/1", **words.family_object(self.family)}
 
     def blocks(self) -> Iterator[Block]:
         """Idea, facts and a small chart."""
-        from ppsim.core.costs import costs_for
-        from ppsim.engine.simple.longest_path import simulate
-        from ppsim.engine.simple.metrics import measure
-        from ppsim.schedules import schedule_from
-
-        family, request = self.family, self.request
-        schedule = schedule_from(request.schedule.spec, devices=request.devices, microbatches=request.microbatches)
-        timeline = simulate(schedule, costs_for(schedule))
-        metrics = measure(timeline)
+        family, timeline, metrics = self.family, self.timeline, self.metrics
+        schedule = timeline.schedule
         more = " unless --chunks says so" if family.chunks > 1 else ""
         facts = {
             "needs": words.needs(family),
@@ -161,6 +186,10 @@ class Description(Answer[ListRequest]):
         yield ""
         yield Line(words.result_line(family.name, metrics, shape_of(schedule), timeline.unit))
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The example."""
+        return [(self.family.title, self.timeline)]
+
     def _idea(self, screen: Console) -> Iterator[Block]:
         yield Line(" ".join(self.family.idea.split()) if screen.is_terminal else self.family.idea)
 
@@ -168,6 +197,12 @@ class Description(Answer[ListRequest]):
 @dataclass(frozen=True)
 class Shelves(Answer[ListRequest]):
     """What the library has."""
+
+    @property
+    def verdict(self) -> str:
+        """How many entries there are of each kind."""
+        counts = [f"{len(rows_of(name))} {_KINDS[name]}" for name in self.request.shelves]
+        return f"{' and '.join(filter(None, (', '.join(counts[:-1]), counts[-1])))} in the library"
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -181,12 +216,13 @@ class Shelves(Answer[ListRequest]):
     def blocks(self) -> Iterator[Block]:
         """A table for each."""
         for name in self.request.shelves:
+            yield ""
             rows = rows_of(name)
             headings = list(rows[0])
             yield Table(
                 headings, [[_short(row[key]) for key in headings] for row in rows], left=[headings[0], "source"]
             )
-            yield ""
+        yield ""
         yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
 
 
@@ -270,6 +306,18 @@ def card_of(name: str) -> dict[str, Any]:
             "ppsim list --models --clusters --gpus --software",
         )
     return {}
+
+
+def card_words(fields: Mapping[str, Any]) -> str:
+    """Return what tells a cluster, a GPU or a software apart, of the fields of :func:`card_of`."""
+    if "tflops" in fields:
+        speeds = fields["tflops"]
+        peak = max(speeds.values(), default=0.0) if isinstance(speeds, Mapping) else 0.0
+        return f"a GPU of {fields['memory_gib']:g} GiB, {peak:,.0f} TFLOP/s at most"
+    if "cluster" in fields:
+        gpu = fields["gpu"]["name"] if isinstance(fields.get("gpu"), Mapping) else ""
+        return f"a cluster of {gpu} GPUs" if gpu else "a cluster"
+    return "a training framework"
 
 
 def _short(value: Any) -> str:

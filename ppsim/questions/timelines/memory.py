@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import COSTS, LAYER_TIMES, STEP, UNEVEN, Given, Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
@@ -18,11 +18,21 @@ from ppsim.ask.words import recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import format_change, format_number
 from ppsim.base.units import format_size
-from ppsim.errors import PpsimError
+from ppsim.engine.simple.columns import size_object
+from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.serving import (
+    ServedMemory,
+    ServedOptions,
+    caps_of,
+    measure_served,
+    schedule_that_serves,
+    serve_layout,
+    spec_of,
+)
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 
 if TYPE_CHECKING:
@@ -58,11 +68,24 @@ class MemoryRequest(Request):
     \b
       ppsim memory --schedule zb-1p --stages 4 --mb 8
       ppsim memory -s 1f1b --devices 8 --mb 32 --model model.toml --cap 80GiB -o memory.svg
+      ppsim memory decode --serve --devices 8 --model llama3-70b --weight-bits 8 --cap 18GiB
     """
 
     question: ClassVar[str] = "memory"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 2)
     needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
+            lambda g: not g["serve"],
+            "--serve counts bytes, which no time changes, so {options} has no effect",
+            "leave it out",
+        ),
+        Need(
+            ("measured", "breakdown", "output"),
+            lambda g: not g["serve"],
+            "{options} is of a step of training over time, and --serve has none",
+            "leave it out",
+        ),
         Need(
             ("breakdown",),
             lambda g: not g["quiet"] and "-" not in g["output"],
@@ -76,6 +99,12 @@ class MemoryRequest(Request):
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = cap_option("--model or --profile")
     measured: str | None = common("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
+    serve: bool = flag(
+        "--serve",
+        help="What a pipeline that serves --model holds: weights, and room for keys and values in --cap.",
+        common=True,
+    )
+    served: ServedOptions = group(ServedOptions, "Serving of --model")
     breakdown: bool = flag(
         "--breakdown",
         help="What holds each device's peak; in figures, what fills the fullest over time.",
@@ -85,8 +114,10 @@ class MemoryRequest(Request):
     face: FaceOptions = group(FaceOptions, "Output")
 
 
-def memory(schedule: str, **options: Any) -> Memory:
+def memory(schedule: str, **options: Any) -> Any:
     """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+
+    Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -94,10 +125,12 @@ def memory(schedule: str, **options: Any) -> Memory:
     return answer(ask(MemoryRequest, {"names": schedule} | options))
 
 
-def answer(request: MemoryRequest) -> Memory:
+def answer(request: MemoryRequest) -> Memory | MemoryServed:
     """Count what is asked for."""
     from ppsim.engine.memory.report import report
 
+    if request.serve:
+        return answer_served(request)
     model = Trained(request.model, request.training) if request.model else None
     case = Case(request.schedule.spec, request.shape, request.costs, model)
     timeline, held, prices = case.simulate()
@@ -143,6 +176,20 @@ class Memory(Answer[MemoryRequest]):
         """Whether no device passes the cap."""
         return not self.report.over
 
+    @property
+    def verdict(self) -> str:
+        """Whether it fits the cap and by how much; without a cap the peak, where and when it is."""
+        name = self.timeline.schedule.name
+        if self.report.cap is not None:
+            return f"{name} {spare_text(self.report)}"
+        size, where = self._fullest()
+        return f"{name} needs {size} at most, {where}"
+
+    @property
+    def tone(self) -> str:
+        """Good where it fits a cap, the tone of a fault where it does not."""
+        return "name" if self.report.cap is None else "good" if self.fits else "fault"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
@@ -151,7 +198,7 @@ class Memory(Answer[MemoryRequest]):
         return memory_object(self.report, self.inputs, rows) | ({"measured": self.beside} if self.beside else {})
 
     def line(self) -> Iterator[Block]:
-        """The peak, where and when."""
+        """The peak, where and when, on one line."""
         schedule = self.timeline.schedule
         size, where = self._fullest()
         yield f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}"
@@ -171,8 +218,6 @@ class Memory(Answer[MemoryRequest]):
         parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
         yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
         yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
-        if found.cap is not None and self.fits:
-            yield Line([(spare_text(found), "good")])
         if unit != BYTES:
             yield from recomputed([schedule])
         if self.request.breakdown:
@@ -180,10 +225,21 @@ class Memory(Answer[MemoryRequest]):
         if self.beside is not None:
             yield from measured_lines(self.beside)
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule."""
+        return [(title_of(self.timeline.schedule), self.timeline)]
+
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: the schedule with the curves below it."""
         title = title_of(self.timeline.schedule)
-        return document_writers([self.timeline], [title], self.inputs, output, complete=self._complete)
+        return document_writers(
+            [self.timeline],
+            [title],
+            self.inputs,
+            output,
+            complete=self._complete,
+            verdict=self.verdict,
+        )
 
     def _complete(self, document: Document, suffix: str) -> Document:
         """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
@@ -254,6 +310,63 @@ class Memory(Answer[MemoryRequest]):
         headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}  # the last word below the others
         spare = [headings[name] for name in least]
         yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
+
+
+def answer_served(request: MemoryRequest) -> MemoryServed:
+    """Measure what a pipeline that serves holds."""
+    if request.model is None:
+        raise InputError("--serve needs the model that is served", "add --model NAME")
+    spec, trained = spec_of(request.schedule), Trained(request.model, request.training)
+    schedule = schedule_that_serves(spec, request.shape)
+    layout = serve_layout(trained, schedule, request.costs.layout)
+    caps = caps_of(request.cap, schedule.n_devices)
+    held = measure_served(trained, request.served, schedule, layout, caps)
+    return MemoryServed(request, schedule, layout, held)
+
+
+@dataclass(frozen=True)
+class MemoryServed(Answer[MemoryRequest]):
+    """What the devices of a pipeline that serves hold.
+
+    Attributes:
+        schedule: the pipeline.
+        layout: the layers of each stage.
+        held: weights, and room for keys and values, of each device.
+    """
+
+    schedule: Schedule
+    layout: Layout
+    held: ServedMemory
+
+    @property
+    def verdict(self) -> str:
+        """What fits, and which device decides."""
+        return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.served/1``."""
+        inputs = inputs_of(self.given)
+        return {
+            "schema": "ppsim.served/1",
+            "inputs": inputs,
+            **size_object(self.schedule),
+            "layout": str(self.layout),
+            "split": self.layout.layers,
+            **self.held.to_json(),
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """What each device holds and has room for."""
+        model = self.request.model or ""
+        yield Line([(model, "name"), f" on {self.schedule.n_devices} devices, layers {list(self.layout.layers)}"])
+        yield ""
+        yield from self.held.blocks()
+
+    def failure(self) -> PpsimError | None:
+        """What does not fit."""
+        if self.held.fits:
+            return None
+        return PpsimError(self.held.sentence(), "a larger --cap, fewer --weight-bits, more devices, or a higher --tp")
 
 
 @dataclass(frozen=True)

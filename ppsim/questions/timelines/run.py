@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +19,7 @@ from ppsim.ask.words import (
     encoder_lines,
     recomputed,
     result_line,
+    run_verdict,
     shape_line,
     summary,
     title_of,
@@ -262,6 +261,20 @@ class Run(Answer[RunRequest]):
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
 
+    @property
+    def verdict(self) -> str:
+        """What the run takes, how much of it is idle, what no order beats, and whether it fits."""
+        text = run_verdict(self.schedule, self.metrics, self.timeline.unit)
+        if self.replicas:
+            count = counted(len(self.replicas.ends), "replica")
+            text = f"a step of {count} takes {self.replicas.step}; {text}"
+        return text + (f"; it {_fit_text(self.held)}" if self.held else "")
+
+    @property
+    def tone(self) -> str:
+        """The tone of a fault where the run does not fit."""
+        return "fault" if self.held and self.held.over else "name"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
         from ppsim.search.rules.encoder import misfits_object
@@ -324,6 +337,10 @@ class Run(Answer[RunRequest]):
         if self.dealt:
             yield from self.dealt.lines(self.timeline.unit)
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule."""
+        return [(title_of(self.schedule), self.timeline)]
+
     def failure(self) -> PpsimError | None:
         """What does not fit, and what would where no options of messages are given."""
         request, held = self.request, self.held
@@ -343,6 +360,8 @@ class Run(Answer[RunRequest]):
         """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
         if self.request.face.quiet:
             yield from counts_lines([self.schedule.name])
+        if self.held and self.load:
+            yield self.load.describe_memory()
         if self.reordered and not self.request.face.as_json:
             yield self._faster_order(self.reordered)
         if self.request.lowered and self.execution:
@@ -350,17 +369,28 @@ class Run(Answer[RunRequest]):
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for, with the function that writes it."""
-        titles, dealt = [title_of(self.schedule)], self.dealt
+        dealt = self.dealt
         if dealt is None:
-            return document_writers([self.timeline], titles, self.inputs, output, complete=self._complete)
+            return self._document_writers(output)
         targets = find_targets(output)
         tables = [target for target, suffix in targets if suffix == ".csv"]
         rest = replace(output, output=tuple(target for target, _ in targets if target not in tables))
         save = partial(save_assignment, dealt.load.sequences, self.inputs)
         return [
             *((target, partial(save, target)) for target in tables),
-            *document_writers([self.timeline], titles, self.inputs, rest, complete=self._complete),
+            *self._document_writers(rest),
         ]
+
+    def _document_writers(self, output: FigureOptions) -> Writers:
+        """Each file asked for that holds the timeline."""
+        return document_writers(
+            [self.timeline],
+            [title_of(self.schedule)],
+            self.inputs,
+            output,
+            complete=self._complete,
+            verdict=self.verdict,
+        )
 
     def plot(self, ax: Axes | None = None, **look: Any) -> Any:
         """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
@@ -392,13 +422,6 @@ class Run(Answer[RunRequest]):
 
         return answer_memory(self._also(MemoryRequest, options | {"model": model}))
 
-    def _repr_html_(self) -> str:
-        """The chart and the numbers, for notebooks."""
-        picture = io.StringIO()
-        self.plot().savefig(picture, format="svg")
-        drawing = picture.getvalue().partition("<svg")
-        return f"{drawing[1]}{drawing[2]}<pre>{html.escape(summary(self.timeline, self.metrics))}</pre>"
-
     def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""
         own = flatten(self.request)
@@ -424,8 +447,13 @@ class Run(Answer[RunRequest]):
             document = replace(document, cluster=cluster_map(self.execution, per_node))
         if suffix == ".html" and self.load and self.replicas:
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+        if suffix == ".html":
+            from ppsim.prices.editable import make_editable
+
+            document = make_editable(document, [self.costs])
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
+            document = replace(document, memory_models=(self.held.model,))
         shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:
@@ -475,6 +503,15 @@ class Grid(Answer[RunRequest]):
             return cells_of(simulate(self.schedule, self._slots))
         return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
 
+    @property
+    def verdict(self) -> str:
+        """How many slots there are, and how many of them are empty."""
+        slots = max(map(len, self.rows), default=0)
+        empty = sum(not cell for row in self.rows for cell in row)
+        whole = slots * len(self.rows)
+        waits = f"devices wait in {empty} of {whole} (slots x devices)"
+        return f"{self.schedule.name} takes {counted(slots, 'slot')}; {waits}"
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.given, self._slots)
@@ -496,7 +533,7 @@ class Grid(Answer[RunRequest]):
 
         forms: dict[str, Callable[[], bytes]] = {
             ".csv": lambda: csv_of(self.rows).encode(),
-            ".json": lambda: orjson.dumps(self.json_object()),
+            ".json": lambda: orjson.dumps(self.whole_object()),
         }
 
         def write(target: str, suffix: str) -> None:

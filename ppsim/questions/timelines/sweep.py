@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+MOST_SAID = 3  # numbers of devices that the verdict names
 MOST = 10_000
 SCALES = ("mb_scale", "slice_scale")
 USED = "times_used"  # kept with a row, and no part of the answer
@@ -103,7 +104,23 @@ class SweepRequest(Request):
                 table_suffix(f"x{suffix}")
 
 
-def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+class Shapes(list[dict[str, Any]]):
+    """The rows of a sweep, which a notebook shows as the answer's card.
+
+    Attributes:
+        answer: the whole answer, with its verdict.
+    """
+
+    def __init__(self, answer: Sweep) -> None:
+        super().__init__(answer.table)
+        self.answer = answer
+
+    def _repr_html_(self) -> str:
+        """The card that a notebook shows."""
+        return self.answer._repr_html_()
+
+
+def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
     """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
@@ -115,7 +132,7 @@ def sweep(schedules: Sequence[str], **options: Any) -> list[dict[str, Any]]:
     Raises:
         InputError: an option that is refused, or a grid without a shape that works.
     """
-    return answer(ask(SweepRequest, {"names": schedules} | options)).table
+    return Shapes(answer(ask(SweepRequest, {"names": schedules} | options)))
 
 
 def answer(request: SweepRequest) -> Sweep:
@@ -198,8 +215,23 @@ class Sweep(Answer[SweepRequest]):
             return None
         return fits_none(self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]])
 
-    def line(self) -> Iterator[Block]:
+    @property
+    def verdict(self) -> str:
         """The shape with the least of the metric; for times and counts of a 1/P share on each number of devices."""
+        lines = [*self._least()]
+        more = f"; below, {len(lines) - MOST_SAID} more numbers of devices" if len(lines) > MOST_SAID else ""
+        return "; ".join(lines[:MOST_SAID]) + more
+
+    @property
+    def tone(self) -> str:
+        """The tone of a fault where nothing fits the cap."""
+        return "name" if self._any_fits else "fault"
+
+    def line(self) -> Iterator[Block]:
+        """A line for each number of devices."""
+        yield from (Line(line, 2) for line in self._least())
+
+    def _least(self) -> Iterator[str]:
         metric = self.request.metric
         found = [
             (value, cell)
@@ -207,17 +239,20 @@ class Sweep(Answer[SweepRequest]):
             if (value := _value(row, metric)) is not None and _fits(row)
         ]
         if not found:
-            yield Line("no shape fits the cap")
+            yield f"no shape fits the cap of {self.request.cap}"
             return
+        unit = next(row["unit"] for row in self.rows if row["applies"])
         counts = sorted({cell.devices for _, cell in found})
         for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
             own = [(value, cell) for value, cell in found if cell.devices in alike]
             least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
             shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-            yield Line(f"{name} on {shape} has the least {metric}, {_column(metric).text(least)}", 2)
+            among = f" of {counted(len(own), 'shape')}" if len(own) > 1 else ""
+            yield f"{name} on {shape} has the least {metric}{among}, {_column(metric).text(least, unit)}"
 
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
+        yield ""
         yield Drawn(self._tables, at_least=100)
         yield Line(
             f"* least {self.request.metric} of that M on as many devices; - the schedule does not take the shape"
@@ -226,7 +261,8 @@ class Sweep(Answer[SweepRequest]):
             cap = read_cap(self.request.cap)
             layout = self.request.costs.layout
             yield Line(f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}")
-        yield from self.line()
+        if len(lines := [*self._least()]) > MOST_SAID:
+            yield from (Line(line, 2) for line in lines)
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: the table, time against memory, or heat maps of the metric."""
@@ -251,13 +287,22 @@ class Sweep(Answer[SweepRequest]):
         found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)  # its map first
         draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
         time = f"makespan per microbatch ({timed[0]['unit']})"
-        return tradeoff_writers(points, time, self.inputs, output, table=self._write_table, heat=found, figure=draw)
+        return tradeoff_writers(
+            points,
+            time,
+            self.inputs,
+            output,
+            table=self._write_table,
+            heat=found,
+            figure=draw,
+            verdict=self.verdict,
+        )
 
     def _write_table(self, target: str, suffix: str) -> None:
         from ppsim.analysis.compare import mark_shapes
 
         marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
-        write_table(marked, self.json_object, self.inputs, target, suffix)
+        write_table(marked, self.whole_object, self.inputs, target, suffix)
 
     def _tables(self, screen: Console) -> Iterable[Block]:
         """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ppsim.base.atomic_file import open_atomically
@@ -37,6 +38,7 @@ def save_overlay(
     width: float = 6.75,  # of a figure in inches
     titles: Sequence[str] = (),  # one per schedule; by default their names
     story: Story | None = None,  # what a page says of it
+    verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
 
@@ -45,7 +47,7 @@ def save_overlay(
     """
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
-        page = overlay_document(validation, record, titles, story)
+        page = replace(overlay_document(validation, record, titles, story), verdict=verdict)
         with open_atomically(target) as out:
             html.write(page, out, suffix)
         return

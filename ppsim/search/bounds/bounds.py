@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import TIMED, Kind, Stream
+from ppsim.core.ops import ONCE_A_STEP, TIMED, Kind, Stream, mask
 from ppsim.core.schedule import Schedule
 from ppsim.search.bounds.memory_bounds import find_windows
 from ppsim.search.bounds.work import Floats, Work, build_work, work_of
@@ -80,6 +80,8 @@ def bound_schedule(
         took = costs.durations(schedule) + costs.latencies(schedule)
         around = np.bincount(schedule.microbatch % schedule.round_microbatches, took).max(initial=0.0)
         return Bounds(max(free.makespan, float(around)), free.span)
+    if (schedule.kind == Kind.NORM).any() and costs.each is None:
+        return _bound_steps(schedule, costs, caps)
     if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
         computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
         took = costs.durations(schedule)
@@ -93,6 +95,29 @@ def bound_schedule(
         busy = np.bincount(schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0))
         return Bounds(float(busy.max(initial=0.0)), float(busy.max(initial=0.0)))
     return bound_work(work, np.inf if caps is None else np.asarray(caps, np.float64), 1.0)
+
+
+def _bound_steps(schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None) -> Bounds:
+    """Bound steps that all devices end together: each takes its ops, then the longest optimizer step."""
+    from ppsim.core.rounds import take_rounds
+
+    one, prices = take_rounds(schedule, costs, 1)
+    others = ~one.computes & ~mask(ONCE_A_STEP)[one.kind]
+    step = bound_schedule(one.compute_only, prices, None if others.any() else caps)
+    optimizer = prices.durations(one)[one.kind == Kind.OPT].max(initial=0.0)
+    whole = schedule.n_rounds * (step.makespan + float(optimizer))
+    return Bounds(whole, min(whole, max(step.span, whole - step.makespan)))
+
+
+def bound_either(schedule: Schedule, costs: Costs) -> float:
+    """Bound the makespan of every order of a schedule's ops in any memory, each backward full or split.
+
+    Not a number where ops run beside compute, go round, or have times of their own.
+    """
+    if schedule.has_lanes or schedule.feeds_back or costs.each is not None:
+        return float("nan")
+    work = work_of(schedule, costs, SPLIT | {Kind.B})
+    return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan
 
 
 def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:

@@ -71,8 +71,11 @@ def _shifted(values: Floats, by: int) -> Floats:
     return moved
 
 
-def work_of(schedule: Schedule, costs: Costs) -> Work | None:
-    """Collect the work of a schedule's ops; None where it does not run every stage once on every microbatch."""
+def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset()) -> Work | None:
+    """Collect the work of a schedule's ops; None where it does not run every stage once on every microbatch.
+
+    ``more`` are kinds that it may run instead of its own.
+    """
     placement, M = schedule.placement, schedule.n_microbatches
     if not schedule.only_computes or not len(schedule) or (kinds := _kinds(schedule)) is None:
         return None
@@ -82,7 +85,7 @@ def work_of(schedule: Schedule, costs: Costs) -> Work | None:
     paired = bool(len(schedule.second_of_pairs)) and costs.pair is not None
     if paired and not _pairs_are_plain(schedule):
         return None
-    return build_work(placement, count, costs, kinds, paired, M)
+    return build_work(placement, count, costs, kinds | more, paired, M)
 
 
 def _kinds(schedule: Schedule) -> frozenset[Kind] | None:

@@ -1,3 +1,3 @@
 """The best split of layers into stages."""
 
-__all__ = ["chunks", "partition", "partition_planned", "split_search", "splits"]
+__all__ = ["chunks", "partition", "partition_planned", "serving", "split_search", "splits"]

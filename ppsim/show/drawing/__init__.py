@@ -3,6 +3,7 @@
 __all__ = [
     "axes",
     "canvas",
+    "card_chart",
     "cluster_map",
     "gantt",
     "gantt_design",
@@ -12,6 +13,7 @@ __all__ = [
     "gantt_strokes",
     "gantt_text",
     "lanes",
+    "layer_map",
     "legend",
     "letters",
     "load_map",

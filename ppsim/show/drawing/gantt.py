@@ -23,6 +23,7 @@ from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
 from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
 from ppsim.show.drawing.gantt_marks import NOTE_LINE, draw_marks, write_notes
 from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.gantt_paper import fit_for_paper
 from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
 from ppsim.show.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
 from ppsim.show.drawing.link_panel import GAP as LINK_GAP
@@ -110,6 +111,8 @@ def plot(
         )
     ]
     scale = size_of_unit(held[0].unit) if held[0] is not None else 1
+    if style == "paper":
+        panels = fit_for_paper(panels, round(width * DOTS))
     return _draw(panels, style, round(width * DOTS), None if cap is None else cap / scale)
 
 

@@ -58,7 +58,9 @@ def design_for(
     vector = count <= min(MOST_VECTOR_CELLS, rows * across / LEAST_CELL)
     bands = _bands(panels) if vector else ()
     arrows = vector and not bands and _has_arrows(panels)
-    labels = vector and any(choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels)
+    labels = vector and any(
+        panel.thin or choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels
+    )
     inside = vector and not bands and _shows_inside(panels, scale)
     strips = 2 if inside else len(bands)
     rows = math.ceil(rows * (1 + BAND * strips))

@@ -35,12 +35,14 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
-MARGINS = 1.2, 0.1  # points free beside a number, both sides together: as a rule, and where it would not fit else
+# Points free beside a number, both sides together: as a rule, and where it would not fit else, off the borders.
+MARGINS = 1.2, 0.4
 # From a digit to the next, and what is free outside the first and the last, over the font's size:
 # of DejaVu Sans.
 DIGIT_WIDTH, DIGIT_MARGINS = 0.637, 0.097
 BORDER = 0.4  # points
-LEAST_BORDERED = 2.0  # points of a cell below which a border would swallow its colour
+LEAST_BORDERED = 1.2  # points of a cell below which a border would swallow its colour
+STEPS = 1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 500, 512  # every so many cells are numbered
 THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
 FULL_BORDER = 4  # points of a cell from which its border is not thinned
 ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24  # inches of a row at most: elsewhere, in one column, with arrows
@@ -238,6 +240,33 @@ def place_labels(
         device = int(cells.device[cell])
         if middle[cell] - half[cell] >= reached.get(device, -np.inf):
             shown[cell], reached[device] = True, middle[cell] + half[cell] + MARGINS[0] / 2
+    return size, shown
+
+
+def thin_labels(cells: Cells, texts: Sequence[str], scale: float) -> tuple[float, NDArray[np.bool_]]:
+    """Choose sparse texts in the smallest font: of each colour every n-th number that has room.
+
+    A text has room on its own cell and on neighbours of the same colour, so that it crosses no edge of colours. Of
+    ``STEPS`` the first n counts for which no two texts of a colour meet. Arguments as :func:`choose_labels`.
+    """
+    size, order = SMALLEST_LABEL, np.lexsort((cells.left, cells.device))
+    half = np.array([size * label_width(len(text)) / 2 + MARGINS[1] / 2 for text in texts])[order]
+    left, right = cells.left[order] * scale, cells.right[order] * scale
+    device, colour, number = cells.device[order], cells.colour[order], cells.number[order]
+    apart = np.ones(len(order), np.bool_)
+    apart[1:] = (device[1:] != device[:-1]) | (colour[1:] != colour[:-1]) | (left[1:] > right[:-1] + 1e-6)
+    run = np.cumsum(apart) - 1
+    begin, end = left[apart][run], np.maximum.reduceat(right, np.flatnonzero(apart))[run]
+    middle = (left + right) / 2
+    fits = (middle - half >= begin) & (middle + half <= end)
+    shown = np.zeros(len(order), np.bool_)
+    for each in np.unique(colour):
+        for step in STEPS:
+            at = np.flatnonzero(fits & (colour == each) & (number % step == 0))
+            first, last = (middle - half)[at], (middle + half)[at]
+            if not ((run[at][1:] == run[at][:-1]) & (first[1:] < last[:-1])).any():
+                shown[order[at]] = True
+                break
     return size, shown
 
 

@@ -31,6 +31,7 @@ from ppsim.show.drawing.gantt_layout import (
     messages_of,
     place_labels,
     take_cells,
+    thin_labels,
 )
 from ppsim.show.drawing.lanes import Bars, Lane, bars_over_devices, compute_row, lane_beside
 from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol
@@ -56,6 +57,7 @@ class Panel:
     look: Look = PLAIN
     links: LinkUse | None = None
     inside: OpsInside | None = None
+    thin: bool = False  # whether every n-th cell has its number where not all have room
 
     @property
     def devices(self) -> int:
@@ -99,7 +101,8 @@ class Panel:
     def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
         """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
 
-        Chunks are left out of the texts where they would leave some cells no room for their numbers.
+        Chunks are left out of the texts where they would leave some cells no room for their numbers; of a ``thin``
+        panel some of the numbers.
         """
         lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
         if self.look.every:
@@ -113,8 +116,15 @@ class Panel:
                 return 0.0, shown, texts
             size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
             if shown[lit].all():
-                break
+                return size, shown, texts
+        if self.thin:
+            size, shown[lit] = thin_labels(take_cells(self.cells, lit), [texts[i] for i in np.flatnonzero(lit)], scale)
         return size, shown, texts
+
+    def numbered(self, scale: float, row: float, largest: float) -> float:
+        """Return the share of its whole cells that show their text; arguments as :meth:`choose_texts`."""
+        lit = self.cells.lit & ~self._cut
+        return float(self.choose_texts(scale, row, largest)[1][lit].mean()) if lit.any() else 1.0
 
     def place_note(self, note: Note) -> tuple[float, int]:
         """Find a note's time and row in the picture (InputError: the chart has no such device or time)."""

@@ -51,6 +51,7 @@ CAUSE_FILL = {
     "copy": "#0700ED",
     "barrier": "#2A2219",
     "feedback": "#746725",
+    "optimizer": "#07090C",
 }
 CAUSE_DARK = {
     "host": "#AC6544",
@@ -65,6 +66,7 @@ CAUSE_DARK = {
     "copy": "#B7CDDC",
     "barrier": "#DFF19E",
     "feedback": "#CDA8FF",
+    "optimizer": "#CEFED9",
 }
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.

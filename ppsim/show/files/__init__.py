@@ -4,6 +4,7 @@ __all__ = [
     "chart",
     "convert",
     "document",
+    "editing",
     "page_parts",
     "plan_page",
     "provenance",

@@ -14,7 +14,7 @@ from ppsim.base.numbers import align_rows
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import TWINS
 from ppsim.show.files.document import require_suffix
-from ppsim.show.files.page_parts import fill_page
+from ppsim.show.files.page_parts import fill_page, verdict_paragraph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def save_chart(
             "chart",
             {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
             "document.documentElement.dataset.state = 'drawn';",
-            said=html.escape(said),
+            said=verdict_paragraph(said),
             picture=wide + narrow,
             head="".join(
                 f'<th scope="col"{side}>{html.escape(name)}</th>' for name, side in zip(headings, sides, strict=True)

@@ -36,13 +36,15 @@ def convert(
     style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
     width: float = 6.75,  # likewise
     look: Look = PLAIN,  # likewise
+    verdict: str = "",  # likewise
 ) -> None:
     """Write a draft in another format.
 
     Raises:
         InputError: the format cannot carry the draft, and ``lossy`` is not set.
     """
-    document = Document((_timeline(draft, suffix, costs),), (title,), dict(inputs or {}), style, width, look=look)
+    timeline = _timeline(draft, suffix, costs)
+    document = Document((timeline,), (title,), dict(inputs or {}), style, width, look=look, verdict=verdict)
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
     if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):
@@ -83,7 +85,7 @@ def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
         yield "the order of ops"
     if back.n_slices != meant.n_slices:
         yield "the slices of sequences"
-    if (back.n_rounds, back.feeds_back) != (meant.n_rounds, meant.feeds_back):
+    if any(getattr(back, name) != getattr(meant, name) for name in ("n_rounds", "feeds_back", "flushes")):
         yield "the steps that it goes round"
     if len(meant.idle) and not np.array_equal(back.idle, meant.idle):
         yield "the empty cells"

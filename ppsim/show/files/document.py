@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppsim.analysis.idle import Idle
+    from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
+    from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Round
     from ppsim.engine.simple.segments import OpsInside
 
@@ -64,6 +66,12 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
+        verdict: the answer in one sentence, for pages and JSON; empty for none.
+        costs: what the ops of each timeline cost, so that pages can time an edited order; empty
+            where that is not known.
+        memory_models: what ``memory`` follows from, for the same; empty to count activations.
+        edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
+            that none beats either where backwards are split or joined; not a number where unknown.
     """
 
     timelines: tuple[Timeline, ...]
@@ -86,6 +94,10 @@ class Document:
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
     story: Story | None = None
+    verdict: str = ""
+    costs: tuple[Costs, ...] = ()
+    memory_models: tuple[MemoryModel, ...] = ()
+    edit_bounds: tuple[tuple[float, float], ...] = ()
 
 
 def find_idles(document: Document) -> list[Idle | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from itertools import count
@@ -45,14 +46,24 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
     return page.encode()
 
 
+def verdict_paragraph(verdict: str) -> str:
+    """Return the paragraph of a page that holds the verdict; empty, and out of sight, without one."""
+    return f'<p id="verdict"{"" if verdict else " hidden"}>{html.escape(verdict)}</p>'
+
+
 def join_parts(names: Iterable[str]) -> str:
     """Join the scripts, or the styles, of a page."""
     return "\n".join(map(read_part, names))
 
 
 def compress_script(script: str) -> str:
-    """Pack a module's script, a third as long, into one that unpacks and runs it."""
-    return _UNPACK.replace("PACKED", pack_bytes(script.encode()))
+    """Pack a module's script, without its comments a quarter as long, into one that unpacks and runs it."""
+    return _UNPACK.replace("PACKED", pack_bytes(strip_comments(script).encode()))
+
+
+def strip_comments(script: str) -> str:
+    """Return a script without comments that fill lines and without indentation, which no reader of a page needs."""
+    return _COMMENT.sub("", script)
 
 
 def pack_bytes(content: bytes) -> str:
@@ -60,6 +71,7 @@ def pack_bytes(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
+_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
 _UNPACK = """// ppsim's own script as gzip in base64
 const bytes = Uint8Array.from(atob('PACKED'), sign => sign.charCodeAt(0));
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));

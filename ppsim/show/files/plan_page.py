@@ -8,7 +8,7 @@ from typing import Any
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
 from ppsim.show.drawing.palette import DEFAULT, GROUP_COLOURS, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
-from ppsim.show.files.page_parts import fill_page, join_parts, looks_of, pack_bytes
+from ppsim.show.files.page_parts import fill_page, join_parts, looks_of, pack_bytes, verdict_paragraph
 
 
 def plan_page(
@@ -19,6 +19,7 @@ def plan_page(
     outcomes: Sequence[tuple[str, int, str]],  # the candidates by how they came out: a name, how many, what it means
     # the plans, fastest first, a list of each number; times in seconds, memory in GiB
     columns: Mapping[str, Sequence[Any]],
+    verdict: str,  # the answer in one sentence
 ) -> bytes:
     """Make the page."""
     names = dict.fromkeys(name or "no pipeline" for name in columns["schedule"])
@@ -45,7 +46,8 @@ def plan_page(
         "plans": pack_bytes(dump_json(dict(columns))),
         **{name: pack_bytes(dump_json(facts[name])) for name in ("flags", "runs", "sent")},
     }
-    return fill_page(title, "plan", data, join_parts(("numbers.js", "points.js", "plan_run.js", "plan.js")))
+    script = join_parts(("numbers.js", "points.js", "plan_run.js", "plan.js"))
+    return fill_page(title, "plan", data, script, verdict=verdict_paragraph(verdict))
 
 
 def _entries(of: str, colours: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from ppsim.base.numbers import align_decimals, format_number
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.palette import HEAT, HEAT_DARK
 from ppsim.show.files.document import require_suffix
-from ppsim.show.files.page_parts import fill_page, join_parts, looks_of
+from ppsim.show.files.page_parts import fill_page, join_parts, looks_of, verdict_paragraph
 from ppsim.show.files.writers import figure, html
 
 
@@ -35,6 +35,7 @@ def save_tradeoff(
     width: float,
     inputs: Mapping[str, Any],
     heat: HeatMap | None = None,
+    verdict: str = "",
 ) -> None:
     """Write the picture or the page to a file; see :func:`ppsim.show.drawing.tradeoff.draw_tradeoff` for the labels.
 
@@ -48,7 +49,8 @@ def save_tradeoff(
     check_suffix(suffix)
     with open_atomically(target) as out:
         if suffix in html.SUFFIXES:
-            out.write(front_page(found, time=time, memory=memory, inputs=inputs, heat=heat))
+            page = front_page(found, time=time, memory=memory, inputs=inputs, heat=heat, verdict=verdict)
+            out.write(page)
             return
         title = f"{time} against {memory}"
         write_figure(lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs)
@@ -64,7 +66,13 @@ def save_heat(heat: HeatMap, key: str, target: str, suffix: str, *, width: float
 
 
 def front_page(
-    found: Tradeoff, *, time: str, memory: str, inputs: Mapping[str, Any], heat: HeatMap | None = None
+    found: Tradeoff,
+    *,
+    time: str,
+    memory: str,
+    inputs: Mapping[str, Any],
+    heat: HeatMap | None = None,
+    verdict: str = "",
 ) -> bytes:
     """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were made from."""
     families = dict.fromkeys(point.family or point.name for point in found.points)
@@ -93,7 +101,8 @@ def front_page(
         "heat": _heat(heat) if heat else None,
     }
     title = f"{time[:1].upper()}{time[1:]} against {memory}"
-    return fill_page(title, "front", data, join_parts(("numbers.js", "points.js", "front.js")))
+    script = join_parts(("numbers.js", "points.js", "front.js"))
+    return fill_page(title, "front", data, script, verdict=verdict_paragraph(verdict))
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:

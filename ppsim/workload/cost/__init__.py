@@ -1,3 +1,3 @@
 """What training costs: time per stage and step, memory per device."""
 
-__all__ = ["calibrated", "costs", "measured", "memory", "volumes"]
+__all__ = ["calibrated", "costs", "exposed", "measured", "memory", "serving", "tensor_split", "volumes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import hypot, log2
@@ -19,14 +20,22 @@ from ppsim.errors import InputError
 from ppsim.schedules import find, generate
 from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
 from ppsim.workload.cost.kinds import Pieces, slowest
+from ppsim.workload.cost.muon import muon_seconds
 from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
-from ppsim.workload.model.activations import KEPT, KEPT_AS
-from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, message_bytes, parameters_of_stages
+from ppsim.workload.model.activations import KEPT_AS
+from ppsim.workload.model.contents import (
+    StageContent,
+    contents_of,
+    kept_bytes,
+    message_bytes,
+    parameters_of_stages,
+    weight_kept_bytes,
+)
 from ppsim.workload.model.model import STATES, Encoder, Layer, Model, flops_per_token, mtp_kind
 from ppsim.workload.model.operators import Floats
 from ppsim.workload.model.parallel import Parallel
@@ -46,6 +55,7 @@ class StageCosts:
         dp: shape (stages,), seconds of reducing gradients after the last microbatch.
         gather: shape (stages,), seconds of gathering weights once a step.
         optimizer: shape (stages,), seconds of the optimizer's step.
+        kept: share of a stage's activations that its W needs, of all stages together; 1 at most.
     """
 
     costs: Costs
@@ -56,6 +66,7 @@ class StageCosts:
     dp: Floats
     gather: Floats
     optimizer: Floats
+    kept: float
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,16 @@ def stage_costs(
         dp=pieces.dp,
         gather=pieces.gather,
         optimizer=pieces.optimizer + pieces.tied,
+        kept=_kept_share(model, parallel, contents),
     )
+
+
+def _kept_share(model: Model, parallel: Parallel, contents: tuple[StageContent, ...]) -> float:
+    """Return the share of activations that W needs, 1 at most; 0 of a model that keeps none."""
+    alone, times = on_one_stage(parallel), Counter(contents)
+    everything = sum(count * kept_bytes(model, alone, content) for content, count in times.items())
+    needed = sum(count * weight_kept_bytes(model, alone, content) for content, count in times.items())
+    return min(needed / everything, 1.0) if everything else 0.0
 
 
 def _pieces(
@@ -164,6 +184,9 @@ def _pieces(
         after = (device + 1) % parallel.pp
         hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
     optimizer = optimizer_seconds(machine, parallel, trained, found)
+    if parallel.optimizer == "muon":
+        each = {content: sum(muon_seconds(model, machine, parallel, content, found)) for content in set(contents)}
+        optimizer = optimizer + np.array([each[content] for content in contents])
     tied = _tied_seconds(model, machine, parallel, contents)
     return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 
@@ -364,7 +387,7 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
             raise InputError(f"{name} has no backward, and a step of training has", "1f1b, or another of ppsim list")
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
-    given |= {"after_i": KEPT} if "after_i" in find(name).options else {}
+    given |= {"after_i": costs.kept} if "after_i" in find(name).options else {}
     return generate(name, costs=lambda _: costs.costs, **given)
 
 

@@ -22,8 +22,9 @@ from ppsim.engine.memory.usage import MOST_BYTES, MemoryModel
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import group_of
 from ppsim.workload.cost.costs import schedule_of
+from ppsim.workload.cost.muon import matrix_parameters
 from ppsim.workload.layout.layout import Layout
-from ppsim.workload.model.activations import KEPT, KEPT_AS, layer_activations
+from ppsim.workload.model.activations import KEPT_AS, layer_activations
 from ppsim.workload.model.contents import (
     StageContent,
     contents_of,
@@ -31,6 +32,7 @@ from ppsim.workload.model.contents import (
     count_stage_parameters,
     kept_bytes,
     message_bytes,
+    weight_kept_bytes,
 )
 from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
@@ -54,7 +56,7 @@ class StageMemory:
         gradients: gradients, a share of them with ZeRO-2.
         optimizer: master copy and moments, a share of them with ZeRO-1.
         activations: what a forward leaves for a microbatch.
-        kept: the part of it that W needs.
+        kept: what W needs of it once I has run, and of the gradients that I makes; it may be more than ``activations``.
         work: what the backward, or the loss, needs beside it while it runs.
     """
 
@@ -103,13 +105,16 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
     states = sum(trained), sum(count / share for count, share in zip(trained, shares, strict=True))
     weights = sum(held), sum(count / share for count, share in zip(held, shares, strict=True))
     learns = 0.0 if p.adapters else 1.0
-    kept = kept_bytes(model, p, content) * (1 - p.offload)
+    matrices = 0.0
+    if p.optimizer == "muon":  # which keeps one moment of them
+        of_layers = zip(matrix_parameters(model, p, content), shares, strict=True)
+        matrices = sum(count / (share if p.zero else 1) for count, share in of_layers)
     return (
         ITEM * weights[p.zero >= 3] + _narrow_bytes(model, p, content),
         learns * p.gradient_bytes * states[p.zero >= 2],
-        learns * (MASTER + 2 * p.moment_bytes) * states[p.zero >= 1],
-        kept,
-        KEPT * kept,
+        learns * ((MASTER + 2 * p.moment_bytes) * states[p.zero >= 1] - p.moment_bytes * matrices),
+        kept_bytes(model, p, content) * (1 - p.offload),
+        weight_kept_bytes(model, p, content),
         _stage_work(model, p, content),
     )
 
@@ -186,8 +191,8 @@ def memory_model(
     none = np.zeros(len(stages.work), np.int64)
     return MemoryModel(
         activations=whole(stages.activations),
-        kept=whole(stages.kept),
-        stash=none,
+        kept=whole(np.minimum(stages.kept, stages.activations)),
+        stash=whole(np.maximum(stages.kept - stages.activations, 0.0)),
         work_b=whole(stages.work),
         work_i=whole(stages.work),
         message=none,
@@ -235,33 +240,42 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
     during /= schedule.n_slices
     held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
     for device, ops in enumerate(_queues(schedule)):
-        most = _most(change[ops])
-        peak = int(np.argmax(most + during[ops]))
-        held[device], work[device] = most[peak], during[ops][peak]
+        running, ended = _held_during(change[ops], backward[ops])
+        peak = int(np.argmax(running + during[ops]))
+        held[device], work[device] = running[peak], during[ops][peak]
+        if ended.max() > held[device] + work[device]:
+            held[device], work[device] = ended.max(), 0.0
     return held, work
 
 
-def held_stages(schedule: Schedule) -> tuple[Bytes, NDArray[np.intp]]:
-    """Return how many activations of each stage a device holds when it holds most of them, and the stage at work then.
+def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[np.intp]]:
+    """Return what of each stage a device holds at its peak, were the share ``kept`` of activations what W needs.
 
-    Whatever the stages' bytes are, a device's peak is no less than what these take.
+    Whatever the stages' bytes are, a device's peak is no less than what it holds at this moment.
 
     Returns:
-        Shape (devices, stages); shape (devices,), -1 where no backward runs then.
+        Shape (devices, stages) twice: how many microbatches' activations, and of how many others what W needs; shape
+        (devices,): the stage at work then, -1 where no backward runs.
     """
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
-    change, backward = _changes(schedule, StageMemory(none, none, none, one, KEPT * one, none))
-    counts = np.zeros((schedule.n_devices, schedule.n_stages))
+    change, backward = _changes(schedule, StageMemory(none, none, none, one, kept * one, none))
+    whole, _ = _changes(schedule, StageMemory(none, none, none, one, none, none))
+    for_weights, _ = _changes(schedule, StageMemory(none, none, none, none, one, none))
+    counts, pending = np.zeros((2, schedule.n_devices, schedule.n_stages))
     at_work = np.full(schedule.n_devices, -1)
     for device, ops in enumerate(_queues(schedule)):
-        peak = int(
-            np.argmax(_most(change[ops]) + backward[ops] / 4)
-        )  # an op that needs more wins where it holds as much
-        before = slice(ops.start, ops.start + peak + (change[ops][peak] > 0))
-        counts[device] = np.bincount(schedule.stage[before], change[before], schedule.n_stages)
-        if backward[ops][peak]:
+        running, ended = _held_during(change[ops], backward[ops])
+        # An op that needs more wins where it holds as much.
+        peak = int(np.argmax(running + backward[ops] / 4))
+        grown = ended.max() > running[peak]
+        peak = int(np.argmax(ended)) if grown else peak
+        before = slice(ops.start, ops.start + peak + (grown or not backward[ops][peak]))
+        held = schedule.stage[before]
+        counts[device] = np.bincount(held, whole[before], schedule.n_stages)
+        pending[device] = np.bincount(held, for_weights[before], schedule.n_stages)
+        if backward[ops][peak] and not grown:
             at_work[device] = schedule.stage[ops][peak]
-    return counts, at_work
+    return counts, pending, at_work
 
 
 def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
@@ -286,10 +300,13 @@ def _queues(schedule: Schedule) -> Iterator[slice]:
     return (slice(int(first), int(end)) for first, end in pairwise(schedule.offsets))
 
 
-def _most(change: Bytes) -> Bytes:
-    """What is held during each op of a queue."""
+def _held_during(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
+    """Return what is held while each op of a queue runs, and once it has ended.
+
+    A forward takes its activations as it begins; what I leaves for W is there as it ends.
+    """
     after = np.cumsum(change)
-    return np.maximum(after, after - change)
+    return np.where(backward, after - change, np.maximum(after, after - change)), after
 
 
 def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:

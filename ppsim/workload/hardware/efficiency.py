@@ -24,7 +24,9 @@ SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
 SHARES = {"softmax": "scores", "attention dropout": "scores"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
-TILE = 128 * 256  # results of a product that a multiprocessor makes at a time
+# Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape that wastes least.
+TILES = ((128, 256), (256, 128), (128, 128))
+TILE = 128 * 256
 WIDTH = 128  # of the heads that a curve's attention is of
 PRODUCTS = np.array([[2.0], [5.0], [5.0]])  # in attention's F, I and W, for each exponential of a score
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
@@ -34,8 +36,8 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 class Curve:
     """What a family of chips reaches, as shares of its peaks.
 
-    A product of m x k by k x n, whose results multiprocessors make in w waves of a ``TILE`` each, reaches its
-    precision's share x w / (w + waves) x k / (k + deep).
+    A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make in w waves of a
+    ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k / (k + deep).
 
     Attributes:
         family: as files of GPUs name it.
@@ -106,7 +108,7 @@ class Software:
     name: str
     launch_us: float = 5.0
     calls: float = 4.0
-    collective_us: float = 3.0
+    collective_us: float = 12.0
     elementwise: float = 1.0
     routed: float = 1.0
     scores: float = 1.0
@@ -207,22 +209,44 @@ def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str,
 def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -> Floats:
     """Compute the seconds that the GPU needs for each operator, shape (3, n): rows F, I and W."""
     curve, side = found.curve, operators.size
-    waves = operators.flops[FORWARD] / (2 * side[2]) / TILE / gpu.multiprocessors
-    rate = np.full(len(operators.unit), np.inf)
+    rate = np.full((3, len(operators.unit)), np.inf)
     for unit, kind in ((LINEAR, precision), (WIDE, gpu.sixteen)):
         here = operators.unit == unit
-        filled = waves[here] / (waves[here] + curve.waves) * side[2, here] / (side[2, here] + curve.deep)
-        rate[here] = gpu.peak(kind) * curve.share(kind) * filled
+        filled = _filled(side[:, here], operators.flops[FORWARD, here], gpu, curve)
+        rate[:, here] = gpu.peak(kind) * curve.share(kind) * filled
     here = operators.unit == FLASH
-    rate[here] = (
-        gpu.peak(gpu.sixteen) * curve.attention * found.software.attention * (side[1] / (side[1] + curve.keys))[here]
-    )
-    rate = np.where(here, rate * _of_width(gpu, side[2]), rate)
+    attention = gpu.peak(gpu.sixteen) * curve.attention * found.software.attention * side[1] / (side[1] + curve.keys)
+    rate = np.where(here, attention * _of_width(gpu, side[2]), rate)
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
     products = np.maximum(operators.flops / rate, operators.moved / memory)
     slower = np.array([found.software.states if name == "state" else 1.0 for name in operators.names])
     result: Floats = slower * (products + operators.touched * share / memory)
+    return result
+
+
+def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
+    """Return the shares of a large product's rate that products reach in F, I and W, shape (3, n).
+
+    Each pass makes another matrix, whose edges and last wave leave multiprocessors idle: F m x n, I m x k, W n x k.
+
+    Args:
+        side: shape (3, n): m, n and k of each product.
+        flops: shape (n,), of as many products of that shape as run at a time, as those of experts do.
+        gpu: the GPU.
+        curve: its family's.
+    """
+    rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
+    sums = side[[2, 1, 0]]
+    together = flops / (2 * side.prod(axis=0))
+    whole = np.min([_up(rows, high) * _up(columns, wide) for high, wide in TILES], axis=0)
+    waves = together * whole / TILE / gpu.multiprocessors
+    result: Floats = rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
+    return result
+
+
+def _up(sizes: Floats, tile: int) -> Floats:
+    result: Floats = np.ceil(sizes / tile) * tile
     return result
 
 

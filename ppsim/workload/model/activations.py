@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
 from ppsim.workload.model.model import COMPRESSED, STATES, Encoder, Layer, Model
-from ppsim.workload.model.operators import ITEM, tokens_of
+from ppsim.workload.model.operators import ITEM, LINEAR, WEIGHTS, layer_operators, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 COMPILED = ("layernorm", "mlp_act", "moe_act")
-KEPT = 0.5  # share of activations that W needs
 # Bytes of an element as it is multiplied, and kept for the gradient of the weights: with a scale for each 32, or 16.
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
+# Products whose inputs tensor-parallel ranks gather, and so keep a part of; and those whose input another one keeps.
+GATHERED = ("query, key, value", "query up", "query", "key and value up", "state in", "MLP in", "shared expert in")
+AS_ANOTHER = ("key and value down", "key and value", "router", "shared expert in", "gates down", "stream weights")
 
 
 def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute: str) -> float:
@@ -33,6 +39,27 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
     elif layer.mixer != "none":
         kept += _attention(model, parallel, layer.mixer, again)
     return kept + (_mlp(model, parallel, layer.mlp, again) if layer.mlp != "none" else 0.0)
+
+
+@lru_cache(maxsize=4096)
+def weight_inputs(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
+    """Compute the bytes that W of a layer reads of a microbatch on one GPU: inputs of products, gradients of outputs.
+
+    A GPT layer's W needs 14 and 18 bytes of each number of its hidden state (arXiv 2401.10241, table 1: 32), of the 34
+    that F keeps where attention keeps no scores.
+    """
+    if parallel.adapters:
+        return 0.0, 0.0
+    found = layer_operators(model, parallel, layer)
+    here = found.flops[WEIGHTS] > 0
+    m, n, k = found.size[:, here]
+    together = found.flops[WEIGHTS, here] / (2 * m * n * k)
+    names = [name for name, counts in zip(found.names, here, strict=True) if counts]
+    item = np.where(found.unit[here] == LINEAR, KEPT_AS.get(parallel.precision, ITEM), ITEM)
+    held = np.array([name not in AS_ANOTHER for name in names], np.float64)
+    if parallel.sequence_parallel:
+        held /= np.array([parallel.tp if name in GATHERED else 1 for name in names])
+    return float((item * together * held * m * k).sum()), float((item * together * m * n).sum())
 
 
 def _again(parallel: Parallel, recompute: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.errors import InputError
 from ppsim.workload.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_layout
 from ppsim.workload.model import operators as ops
-from ppsim.workload.model.activations import encoder_activations, layer_activations
+from ppsim.workload.model.activations import encoder_activations, layer_activations, weight_inputs
 from ppsim.workload.model.model import (
     Layer,
     Model,
@@ -138,6 +138,24 @@ def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float
         total += (count - again) * layer_activations(model, parallel, layer, "none") if count > again else 0.0
     if content.embedding and model.encoder and not model.encoder.frozen:
         total += encoder_activations(model.encoder, parallel)
+    return total
+
+
+def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
+    """Compute the bytes that a stage's W needs of a microbatch once I has run: what I leaves of it on one GPU.
+
+    Layers that recompute leave what was computed again, unless W computes it once more.
+    """
+    p, total, left = parallel, 0.0, content.recomputed
+    for layer, count in [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]:
+        again = min(left, count) if p.recompute == "full" and p.weight_forwards else 0
+        left -= again
+        inputs, gradients = weight_inputs(model, p, layer)
+        total += count * (inputs + gradients)
+        if again and inputs:
+            total += again * (min(inputs, layer_activations(model, p, layer, "full")) - inputs)
+    if content.embedding and model.encoder and not model.encoder.frozen:
+        total += encoder_activations(model.encoder, p)
     return total
 
 

@@ -12,6 +12,7 @@ from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32")
+OPTIMIZERS = ("adamw", "muon")
 KERNELS = ("fused", "compiled", "torch", "eager")
 GRAPHS = ("none", "partial", "full")
 # What selective recompute may run again; without modules it is attention's core.
@@ -62,7 +63,8 @@ class Parallel:
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
-        moment_bytes: of each of the optimizer's two moments.
+        optimizer: adamw, or muon for the matrices of layers and AdamW for the rest.
+        moment_bytes: of each of the optimizer's two moments, and of Muon's one.
         narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are: Megatron-LM's
             --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437, section 3.3.3).
         narrow_weights: whether weights are held, and gathered, as narrow as they are multiplied: --fp8-param-gather of
@@ -113,6 +115,7 @@ class Parallel:
     offload: float = 0.0
     precision: str = "bf16"
     gradient_bytes: int = 4
+    optimizer: str = "adamw"
     moment_bytes: int = 4
     narrow_activation: bool = False
     narrow_weights: bool = False
@@ -133,7 +136,12 @@ class Parallel:
     def __post_init__(self) -> None:
         within(self, 1, MOST, "tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches")
         words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "dispatch": DISPATCHERS}
-        words_of |= {"kernels": KERNELS, "cuda_graphs": GRAPHS, "rank_order": tuple(RANK_ORDERS.values())}
+        words_of |= {
+            "optimizer": OPTIMIZERS,
+            "kernels": KERNELS,
+            "cuda_graphs": GRAPHS,
+            "rank_order": tuple(RANK_ORDERS.values()),
+        }
         for name, words in words_of.items():
             one_of(name, getattr(self, name), words)
         if self.zero not in (0, 1, 2, 3):

@@ -7,10 +7,12 @@ __all__ = [
     "nearby",
     "operation",
     "published",
+    "rank_chart",
     "ranks",
     "rows",
     "search",
     "software",
     "space",
+    "split_chart",
     "task",
 ]

@@ -216,8 +216,8 @@ class Whole:
             self.parts[alike] = needs[:, :3].sum(axis=1), needs[:-2, 3].min()
         states, kept = self.parts[alike]
         layers, owned = np.arange(1, model.layers + 1)[:, None], lives.owners.T > 0
-        counts = np.where(owned, lives.counts, 0.0).sum(axis=1)
-        fewest = np.where(owned, lives.counts, np.inf).min(axis=1)
+        counts = np.where(owned, lives.counts[0], 0.0).sum(axis=1)
+        fewest = np.where(owned, lives.counts[0], np.inf).min(axis=1)
         held: Bytes = states[-2] * lives.owners[0] + states[-1] * lives.owners[-1] + layers * states[:-2].min()
         return held + kept * (layers // vp * counts + layers % vp * fewest)
 
@@ -252,7 +252,8 @@ class Stages:
         whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
         states = whole @ lives.owners
         beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0) / lives.slices
-        return states, states + self.needs.activations @ lives.counts.T + beside
+        held = self.needs.activations @ lives.counts.swapaxes(1, 2) + self.needs.kept @ lives.pending.swapaxes(1, 2)
+        return states, states + (held + beside.swapaxes(0, 1)).max(axis=0)
 
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:

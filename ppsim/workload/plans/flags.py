@@ -77,7 +77,9 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     flags += _megatron_groups(p) if p.vp > 1 else []
     if p.tp > 1 and p.sequence_parallel:
         flags += ["--sequence-parallel"] + (["--tp-comm-overlap"] if p.overlap_tp else [])
-    if p.zero:
+    if p.optimizer == "muon":  # whose own distributed optimizer divides whole matrices
+        flags.append(f"--optimizer {'dist_muon' if p.zero else 'muon'}")
+    elif p.zero:
         flags.append("--use-distributed-optimizer")
     if p.zero > 1:
         strategy = "optim_grads" if p.zero == 2 else "optim_grads_params"
@@ -131,6 +133,10 @@ def _check_megatron(model: Model, parallel: Parallel) -> None:
         raise InputError(f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved")
     if p.moment_bytes == 2 and not p.zero:
         raise InputError("Megatron-LM has moments in 16 bits with the distributed optimizer alone", "--zero 1")
+    if p.optimizer == "muon" and p.zero > 1:
+        raise InputError("Megatron-LM has Muon without FSDP", "--zero 1")
+    if p.optimizer == "muon" and p.moment_bytes == 2:
+        raise InputError("Megatron-LM has moments in 16 bits with AdamW alone", "leave out --moment-precision")
     if p.offload:
         raise InputError("Megatron-LM offloads whole modules, and no share of the activations", "--offload 0")
     if model.experts and p.precision == "fp16":
@@ -251,6 +257,8 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
 def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
     """Refuse what torchtitan's checks refuse; ``schedule``: torch's name of it, empty where it has none."""
     p = parallel
+    if p.optimizer == "muon":
+        raise InputError("no launch flags are known of torchtitan's Muon", "leave out --flags")
     if p.offload:
         raise InputError("torchtitan offloads no share of the activations", "--offload 0")
     if p.pipeline_first:

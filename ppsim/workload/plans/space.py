@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.schedules import families, find
@@ -336,18 +337,25 @@ def stage_contents(
     return tuple(places), np.array([places[content] for content in contents])
 
 
+# Shares of activations that W may need, at whose peaks devices are looked at: with scores of attention kept, with
+# attention as one kernel, with layers that recompute.
+KEPT = (0.4, 0.95, 16.0)
+
+
 class Lives(NamedTuple):
     """What devices hold of a run of few microbatches, which is no more than they hold of many.
 
     Attributes:
         owners: shape (stages, devices), how many replicas of a stage each device holds.
-        counts: shape (devices, stages), activations of each stage, all at one time.
-        at_work: shape (devices,), the stage whose backward runs then, or -1.
+        counts: shape (moments, devices, stages), activations of each stage, all at one time.
+        pending: shape (moments, devices, stages), of how many other microbatches what W needs is held then.
+        at_work: shape (moments, devices), the stage whose backward runs then, or -1.
         slices: pieces of a sequence, of which a backward has one at work.
     """
 
     owners: NDArray[np.float64]
     counts: NDArray[np.float64]
+    pending: NDArray[np.float64]
     at_work: NDArray[np.intp]
     slices: int = 1
 
@@ -356,7 +364,7 @@ class Lives(NamedTuple):
 def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | None:
     """Find what each device holds at least, whatever its stages need; None if the schedule refuses the shape."""
     if pp == 1:
-        return Lives(np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, np.intp))
+        return Lives(np.ones((1, 1)), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1), np.intp))
     family = find(schedule)
     try:
         made = None if family.uses_costs else schedule_of(schedule, pp, vp, microbatches)
@@ -365,8 +373,11 @@ def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | No
     devices = place(family.placement, pp, pp * vp).devices
     owners = sum((np.eye(pp)[replica] for replica in devices), np.zeros((pp * vp, pp)))
     if made is None:  # all stages have a microbatch before its first backward
-        return Lives(owners, owners.T, np.full(pp, -1))
-    return Lives(owners, *held_stages(made), made.n_slices)
+        return Lives(owners, owners.T[None], np.zeros((1, pp, pp * vp)), np.full((1, pp), -1))
+    shares = KEPT if (made.kind == Kind.W).any() else KEPT[:1]
+    each = [held_stages(made, share) for share in shares]
+    counts, pending, at_work = (np.array(part) for part in zip(*each, strict=True))
+    return Lives(owners, counts, pending, at_work, made.n_slices)
 
 
 def short_run(pp: int, microbatches: int) -> int:

@@ -279,7 +279,7 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
         *parts, whole = (float(text.replace("\N{MINUS SIGN}", "-")) for text in sums)
         assert sum(parts) == pytest.approx(whole, abs=2e-3 * told[3]["measured"]["makespan"])
         browser.run("(s => { s.value = 1; s.onchange(); })(document.querySelectorAll('#story label select')[0])")
-        browser.wait(f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('beside GPipe measured')")
+        browser.wait(f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('ms against GPipe measured')")
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 

@@ -107,7 +107,7 @@ def check(problem, kicks=40):
     return found
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("block", range(60))
 def test_small_problems_are_dealt_as_by_brute_force(block):
     """600 problems: packed and padded, within and across replicas, by stage, with slow devices and a cap of tokens."""

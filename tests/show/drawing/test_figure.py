@@ -96,7 +96,7 @@ def test_all_cells_of_a_kind_and_stage_carry_numbers_or_none_does():
 
 
 @pytest.mark.parametrize(
-    ("width", "line"), [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (2.0, 0.1), (1.9, 0), (0, 0)]
+    ("width", "line"), [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (1.2, 0.1), (1.1, 0), (0, 0)]
 )
 def test_borders_thin_out_with_the_cells(width, line):
     assert layout.border_width(width) == line

@@ -132,7 +132,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
     )
     columns: dict[str, list[object]] = {key: [1] for key in keys}
     columns |= {key: [HOSTILE] for key in ("schedule", "recompute", "layout", "lost_by")}
-    facts = {"inputs": {"command": HOSTILE}, "lead": HOSTILE, "counted": HOSTILE, "cap": 2.0, "base": HOSTILE}
+    facts = {"inputs": {"command": HOSTILE}, "counted": HOSTILE, "cap": 2.0, "base": HOSTILE}
     facts |= {
         "perNode": 8,
         "pipelineFirst": False,
@@ -143,7 +143,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path):
         "sizes": ["tp"],
         "flags": {"0": {"texts": {HOSTILE: HOSTILE}, "refused": [HOSTILE]}},
     }
-    page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 7, columns).decode()
+    page = plan_page(HOSTILE, facts, [(HOSTILE, 1, HOSTILE)] * 7, columns, HOSTILE).decode()
     dom = opened(page, tmp_path)
     assert "<title>XSSED" not in dom
     assert "<img" not in dom.split('<script type="application/json"')[0]

@@ -413,8 +413,9 @@ def test_two_replicas_of_a_pipeline_reduce_together():
 
 def costs_of(time: list[list[float]], dp: list[float], gather: list[float], optimizer: list[float]) -> StageCosts:
     times = np.array(time)
-    each = [np.array(part) for part in (dp, gather, optimizer)]
-    return StageCosts(Costs(times * 1e3, unit="ms"), times, np.zeros(times.shape[1]), 0.0, each[0], *each)
+    reduced, gathered, updated = (np.array(part) for part in (dp, gather, optimizer))
+    costs, nothing = Costs(times * 1e3, unit="ms"), np.zeros(times.shape[1])
+    return StageCosts(costs, times, nothing, 0.0, reduced, reduced, gathered, updated, 0.5)
 
 
 def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():

@@ -12,7 +12,7 @@ from ppsim.errors import InputError
 from ppsim.workload.cost.communication import Group, exchange_seconds, gather_seconds, group_of
 from ppsim.workload.cost.costs import StageCosts, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
-from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, efficiency_of
+from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, efficiency_of, fitted
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout, read_layout
 from ppsim.workload.model.contents import contents_of, message_bytes, split_layers
@@ -33,7 +33,8 @@ from ppsim.workload.plans.software import read_software
 
 H100, A100 = read_machine("dgx-h100"), read_machine("dgx-a100")
 LLAMA = read_model("llama3-70b")
-LATENCY = 41.5e-6  # of a gather of 16 ranks on two nodes: 7 x 3 us beside 10 us and 7 hops of 1.5 us
+# Of a gather of 16 ranks on two nodes: 7 times a rank's share beside 10 us and 7 hops of 1.5 us.
+LATENCY = 7 * fitted().software[0].collective_us * 1e-6 + 20.5e-6
 IDEAL = Efficiency(Curve("h100", waves=0, deep=0, keys=0, within=1, between=1), Software("fused", 0, 0, 0))
 
 
@@ -274,13 +275,16 @@ def test_after_validation_a_step_takes_the_longest_span_of_a_device(tf, ti, tw, 
 
 
 def test_queues_that_follow_costs_are_ordered_by_the_costs_of_the_stages():
-    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal times have 7 %."""
+    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal times have 7 %.
+
+    Of their model, which keeps the scores of attention, W needs 32 of 74 bytes.
+    """
     p = Parallel(pp=8, microbatches=24, schedule="zb-2p", post_validation=True)
     times = 29.718, 29.444 + 19.927, 29.444, 19.927
     work = 24 * (29.718 + 29.444 + 19.927)
+    costs = replace(of_equal_stages(p, *times), kept=32 / 74)
     ordered, fixed = (
-        step_time(LLAMA, H100, parallel, costs=of_equal_stages(parallel, *times)).pipeline * 1e3
-        for parallel in (p, replace(p, schedule="zb-h2"))
+        step_time(LLAMA, H100, parallel, costs=costs).pipeline * 1e3 for parallel in (p, replace(p, schedule="zb-h2"))
     )
     assert ordered < 1.001 * work
     assert fixed > 1.06 * work

@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.core.costs import Costs
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.schedules import families
 from ppsim.workload.cost.costs import queues_of, stage_costs, step_time
-from ppsim.workload.cost.memory import device_memory, stage_memory
+from ppsim.workload.cost.memory import StageMemory, device_memory, stage_memory
 from ppsim.workload.hardware.hardware import read_machine
-from ppsim.workload.model.activations import KEPT
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 
@@ -62,18 +60,19 @@ def test_slices_take_their_share_of_time_and_memory_and_messages(family):
     held, other = (device_memory(MODEL, each).activations.max() for each in (parallel, whole))
     assert held < 0.75 * other
     schedule = queues_of(parallel, costs)
-    assert held == pytest.approx(_peak(schedule, costs.costs, stage_memory(MODEL, parallel).activations / 4))
+    assert held == pytest.approx(_peak(schedule, stage_memory(MODEL, parallel), 4))
 
 
-def _peak(schedule: Schedule, costs: Costs, each: np.ndarray) -> float:
+def _peak(schedule: Schedule, stages: StageMemory, slices: int) -> float:
     """The most that a device holds, op by op."""
-    most = 0.0
+    most, each, kept = 0.0, stages.activations / slices, stages.kept / slices
     for device in range(schedule.n_devices):
         now = 0.0
         for op in range(schedule.offsets[device], schedule.offsets[device + 1]):
-            now += each[schedule.stage[op]] * (1 if schedule.kind[op] == 0 else 0)
+            stage = schedule.stage[op]
+            held, needed = float(each[stage]), float(kept[stage])
+            now += {0: held, 1: -held, 2: needed - held, 3: -needed}[int(schedule.kind[op])]
             most = max(most, now)
-            now -= each[schedule.stage[op]] * {0: 0.0, 1: 1.0, 2: 1 - KEPT, 3: KEPT}[int(schedule.kind[op])]
     return most
 
 

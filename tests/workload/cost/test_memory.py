@@ -17,7 +17,7 @@ from ppsim.workload.cost.measured import fit_line, read_peaks
 from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
-from ppsim.workload.model.activations import encoder_activations, layer_activations
+from ppsim.workload.model.activations import encoder_activations, layer_activations, weight_inputs
 from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
 from ppsim.workload.model.model import (
     Encoder,
@@ -246,7 +246,7 @@ def test_a_tied_output_is_not_gathered_twice():
 
 
 def test_peaks_are_those_of_a_walk_over_the_queue():
-    """F takes activations, I leaves the half that W needs; the op at work counts where both are most."""
+    """F takes activations, I leaves what W needs; the op at work counts where both are most."""
     model, parallel = read_model("llama3-8b"), Parallel(tp=2, pp=4, microbatches=8)
     for name, chunks in (("1f1b", 1), ("zb-1p", 1), ("interleaved", 2), ("dualpipe-v", 2)):
         schedule = schedule_of(name, 4, chunks, 8)
@@ -258,13 +258,59 @@ def test_peaks_are_those_of_a_walk_over_the_queue():
             held, most = 0.0, (0.0, 0.0, 0.0)
             for op in range(*schedule.offsets[device : device + 2]):
                 stage, kind = schedule.stage[op], schedule.kind[op].item()
-                kept = stages.activations[stage]
+                whole, kept = stages.activations[stage], stages.kept[stage]
                 before = held
-                held += {0: kept, 1: -kept, 2: -kept / 2, 3: -kept / 2}[kind]
+                held += {0: whole, 1: -whole, 2: kept - whole, 3: -kept}[kind]
                 work = stages.work[stage] if kind in (1, 2) else 0.0
-                most = max(most, (max(before, held) + work, max(before, held), work))
+                running = before if kind in (1, 2) else max(before, held)
+                most = max(most, (running + work, running, work), (held, held, 0.0))
             assert found[0][device] + found[1][device] == pytest.approx(most[0]), name
             assert (found[0][device], found[1][device]) == pytest.approx(most[1:]), name
+
+
+GPT = replace(read_model("gpt3-175b"), layers=8)
+
+
+def test_w_keeps_inputs_of_products_and_gradients_of_their_outputs():
+    """Of each number of a GPT layer's hidden state 14 and 18 bytes, of the 34 of F (arXiv 2401.10241, table 1)."""
+    one = 2048 * GPT.hidden
+    assert weight_inputs(GPT, Parallel(), Layer()) == pytest.approx((14 * one, 18 * one))
+    stages = stage_memory(GPT, Parallel(pp=4))
+    assert stages.kept / stages.activations == pytest.approx([32 / 34] * 4)
+    scores = stage_memory(GPT, Parallel(pp=4, flash=False, kernels="eager"))
+    assert scores.kept / scores.activations == pytest.approx([32 / (34 + 5 * 96 * 2048 / GPT.hidden)] * 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "inputs", "gradients"),
+    [
+        # Ranks keep a part of what they gather, 4 of 14 bytes; the gradients of both outputs are whole, 4 of 18.
+        ({"tp": 8}, 14 / 8, 14 / 8 + 4),
+        ({"tp": 8, "sequence_parallel": False}, 4 + 10 / 8, 14 / 8 + 4),
+        ({"precision": "fp8"}, 7, 9),
+        ({"adapters": True}, 0, 0),
+    ],
+)
+def test_what_w_keeps_is_divided_and_narrowed_as_it_is_read(changes, inputs, gradients):
+    one = 2048 * GPT.hidden
+    assert weight_inputs(GPT, Parallel(**changes), Layer()) == pytest.approx((inputs * one, gradients * one))
+
+
+def test_layers_that_recompute_keep_what_was_computed_again_unless_w_computes_it_too():
+    """F leaves 2 bytes of each number; I leaves 32, or the input and the gradients."""
+    one = 2 * 2048 * GPT.hidden  # of two layers of a stage
+    again = Parallel(pp=4, recompute="full")
+    assert stage_memory(GPT, again).activations == pytest.approx([2 * one] * 4)
+    assert stage_memory(GPT, again).kept == pytest.approx([32 * one] * 4)
+    assert stage_memory(GPT, replace(again, weight_forwards=1)).kept == pytest.approx([20 * one] * 4)
+
+
+def test_with_fused_attention_all_devices_of_zb_1p_hold_nearly_as_much():
+    """Later devices hold fewer microbatches in flight, and what more of their W need (ZB-H1 of arXiv 2401.10241)."""
+    held = device_memory(GPT, Parallel(pp=4, microbatches=16, schedule="zb-1p")).activations
+    assert held.min() > 0.94 * held.max()
+    scores = Parallel(pp=4, microbatches=16, schedule="zb-1p", flash=False, kernels="eager")
+    assert device_memory(GPT, scores).activations.min() < 0.6 * held.max() * (34 + 80) / 34
 
 
 def test_a_pipeline_of_one_device_holds_one_microbatch_of_all_stages():

@@ -409,9 +409,10 @@ GPU = read_gpu("h100")  # 989.4 TFLOP/s in 16 bits, 1978.9 in FP8, 3350 GB/s
 RATE = 3350e9 * 0.7
 
 
-def reached(m, n, k):
-    waves = m * n / (128 * 256) / 132
-    return waves / (waves + 0.3) * k / (k + 30)
+def reached(m, n, k, filled=1.0):
+    """The share of CURVE's rate that a product of m x k by k x n reaches, whose tiles are filled by that share."""
+    waves = m * n / filled / (128 * 256) / 132
+    return filled * waves / (waves + 0.3) * k / (k + 30)
 
 
 def test_products_take_the_longer_of_computing_and_moving():
@@ -420,9 +421,10 @@ def test_products_take_the_longer_of_computing_and_moving():
     found = layer_operators(model, Parallel(precision="fp8"), Layer())
     times = dict(zip(found.names, seconds(found, GPU, FOUND, "fp8").T.tolist(), strict=True))
     m, h = 4096, 4096
-    inward = 2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(m, 32768, h))
+    sides = (m, 32768, h), (m, h, 32768), (h, 32768, m)  # what F, I and W make, and of how long sums
+    inward = [2 * m * 32768 * h / (1978.9e12 * 0.5 * reached(*each)) for each in sides]
     cast = [0.5 * 4 * m * h / RATE, 0.5 * 4 * m * 32768 / RATE, 0]
-    assert times["MLP in"] == pytest.approx([inward + extra for extra in cast])
+    assert times["MLP in"] == pytest.approx([time + extra for time, extra in zip(inward, cast, strict=True)])
     score = 2 * m * 2048 * 32 * 256 / (989.4e12 * 0.6 * (4096 / (4096 + 120)))
     assert times["attention"] == pytest.approx([score, 2.5 * score, 0])
     assert times["attention norm"] == pytest.approx([0.5 * 4 * m * h / RATE, 0.5 * 8 * m * h / RATE, 0])
@@ -467,8 +469,34 @@ def test_each_kind_of_elementwise_work_moves_its_share_of_the_bytes():
     assert times["softmax"][0] == pytest.approx(2 * 4 * T * 96 * 4 / RATE)
     head = head_operators(DENSE, PLAIN)
     assert seconds(head, GPU, FOUND, "fp8")[0, 2] == pytest.approx(0.5 * 8 * T * 500 / RATE)
-    flops = 2 * T * 500 * H / (989.4e12 * 0.8 * reached(T, 500, H))  # the output stays in 16 bits
+    # The output stays in 16 bits; of 144 x 500 numbers in tiles of 256 x 128 a part is empty.
+    flops = 2 * T * 500 * H / (989.4e12 * 0.8 * reached(T, 500, H, T * 500 / (256 * 512)))
     assert seconds(head, GPU, FOUND, "fp8")[0, 1] == pytest.approx(max(flops, 2 * (T * H + 500 * H + T * 500) / RATE))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "filled"),
+    [(4096, 4096, 1), (4096, 4097, 4097 / 4224), (96, 4096, 96 / 128), (300, 384, 300 / 384), (129, 200, 129 / 256)],
+)
+def test_tiles_at_the_edges_of_a_product_compute_as_long_as_whole_ones(rows, columns, filled):
+    """The shape of tiles that wastes least counts; 300 x 384 numbers take nine of 128 x 128."""
+    model = replace(DENSE, hidden=8192, ffn=columns, gated=False, heads=64, kv_heads=64, head_dim=128, seq=rows)
+    found = layer_operators(model, Parallel(), Layer())
+    product = found.names.index("MLP in")
+    wide = 200 / 256 if columns == 200 else 1
+    longest = 2 * rows * columns * 8192 / (989.4e12 * 0.8 * reached(rows, columns, 8192, filled * wide))
+    moved = 2 * (rows * 8192 + 8192 * columns + rows * columns) / RATE
+    assert seconds(found, GPU, FOUND, "bf16")[0, product] == pytest.approx(max(longest, moved))
+
+
+def test_sizes_that_fill_tiles_worse_are_slower_than_larger_ones():
+    """57,600 columns over 8 ranks are 56.25 tiles of 128: no faster than 57 of them."""
+    each = {}
+    for ffn in (57600, 58368):
+        model = replace(DENSE, hidden=14400, ffn=ffn, gated=False, heads=96, kv_heads=96, head_dim=150, seq=4096)
+        found = layer_operators(model, Parallel(tp=8), Layer())
+        each[ffn] = seconds(found, GPU, FOUND, "bf16")[0, found.names.index("MLP in")]
+    assert each[57600] == pytest.approx(each[58368])
 
 
 def test_a_pass_takes_no_less_than_its_launches():

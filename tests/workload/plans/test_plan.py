@@ -406,7 +406,7 @@ def test_a_plan_prints_what_it_left_out_and_the_best():
     result = invoke(*QUICK, "--ranks", "--flags", "megatron")
     assert result.exit_code == 0
     assert "candidates\n" in result.stdout
-    assert "\nbest: tp " in result.stdout
+    assert result.stdout.startswith("best: tp ")
     assert "inside a node" in result.stdout
     assert "--tensor-model-parallel-size" in result.stdout
     assert ", 8 sequences of 4,096 tokens a step, " in result.stdout

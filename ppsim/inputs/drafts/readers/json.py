@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -50,10 +50,12 @@ class Run(msgspec.Struct, frozen=True):
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
     steps: Annotated[int, msgspec.Meta(ge=1)] = 1
     feeds_back: bool = False
+    flushes: bool = True
     partly: list[Annotated[int, msgspec.Meta(ge=0)]] = []
     transfers: Transfers | None = None
 
 
+SOME_KINDS = 9  # named to someone who gives another
 KEYS = frozenset((*Run.__struct_fields__, *Ops.__struct_fields__, *Transfers.__struct_fields__))
 
 
@@ -94,7 +96,8 @@ def parse(text: str, source: str) -> Draft:
         messages=np.stack(messages, axis=1) if messages else None,
         n_slices=run.slices,
     )
-    return replace(draft, partly=tuple(run.partly), n_rounds=run.steps, feeds_back=run.feeds_back)
+    rounds: dict[str, Any] = {"n_rounds": run.steps, "feeds_back": run.feeds_back, "flushes": run.flushes}
+    return replace(draft, partly=tuple(run.partly), **rounds)
 
 
 def _table(ops: Ops, source: str) -> NDArray[np.int64]:
@@ -102,7 +105,9 @@ def _table(ops: Ops, source: str) -> NDArray[np.int64]:
     numbers = {kind.name: int(kind) for kind in Kind}
     if unknown := set(ops.kind) - numbers.keys():
         given = shorten(min(unknown), 40)
-        raise InputError(f"{source}: ops.kind must be a list of {', '.join(numbers)}, and has '{given}'", _SHAPE)
+        some = ", ".join(list(numbers)[:SOME_KINDS])
+        what = f"{source}: ops.kind must be a list of {some} and other kinds of ops, and has '{given}'"
+        raise InputError(what, _SHAPE)
     kind = np.array([numbers[name] for name in ops.kind], np.int64)
     device, stage, microbatch = (_integers(ops, name, source) for name in ("device", "stage", "microbatch"))
     if len(stage) == len(kind) and ((stage < 0) & ~np.isin(kind, STAGELESS)).any():

@@ -50,8 +50,10 @@ def parse(text: str, source: str) -> Draft:
             with times that are not numbers. Or it is a flowchart, which has no times.
     """
     if _FLOWCHART.match(text.lstrip()):
-        drawn = ": where the ranks of a plan lie, not when they run" if _RANK.search(text) else ", not a gantt"
-        hint = "a viewer of Mermaid shows it; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
+        drawn, shown = ", not a gantt", "a viewer of Mermaid shows it"
+        if _RANK.search(text):
+            drawn, shown = ": where the ranks of a plan lie, not when they run", "ppsim read FILE.mmd gives their sizes"
+        hint = f"{shown}; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
         raise InputError(f"'{source}' is a flowchart{drawn}", hint)
     lines = tuple(split_lines(text, source, OP))
     sections = dict[str, None]()

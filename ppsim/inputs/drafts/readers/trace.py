@@ -56,6 +56,7 @@ class Details(msgspec.Struct, frozen=True):
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
     steps: Annotated[int, msgspec.Meta(ge=1)] = 1
     feeds_back: bool = False
+    flushes: bool = True
     costs: Costs = Costs()
 
 
@@ -115,6 +116,7 @@ def parse(text: str, source: str) -> Draft:
         n_slices=trace.otherData.slices,
         n_rounds=trace.otherData.steps,
         feeds_back=trace.otherData.feeds_back,
+        flushes=trace.otherData.flushes,
         messages=np.array(messages) if messages else None,
     )
 

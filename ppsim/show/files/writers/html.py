@@ -43,6 +43,7 @@ from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
 from ppsim.show.files.document import Abilities, Document, Story, find_idles
+from ppsim.show.files.editing import edit_object, is_editable, kinds_object
 from ppsim.show.files.page_parts import (
     Pack,
     compress_columns,
@@ -51,6 +52,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    verdict_paragraph,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +80,16 @@ LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
 PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
+# only in pages of schedules that can be edited
+EDIT_SCRIPTS = (
+    "edit_time.js",
+    "edit_memory.js",
+    "edit_idle.js",
+    "edit_state.js",
+    "edit_page.js",
+    "edit_said.js",
+    "edit_hand.js",
+)
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
@@ -94,6 +106,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
     scripts += STORY_SCRIPTS * bool(document.story)
+    scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
@@ -109,12 +122,17 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
     place = '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
-    return fill_page(title, "report", data, script, style, controls=controls, below=document.below + place)
+    body = {
+        "verdict": verdict_paragraph(document.verdict),
+        "controls": controls,
+        "below": document.below + place,
+    }
+    return fill_page(title, "report", data, script, style, **body)
 
 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
-    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS))
+    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS))
 
 
 def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
@@ -138,6 +156,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     found = {
         "schema": "ppsim.report/1",
         "inputs": dict(document.inputs),
+        "verdict": document.verdict,
         "unit": units[0],
         "looks": _looks(document, every),
         "legend": _legend(document, idles),
@@ -152,6 +171,7 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         "cap": _cap(document),
         "view": _view(document),
         **({"left": dict(document.left)} if document.left else {}),
+        **({"edit_kinds": kinds_object(document)} if is_editable(document) else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
@@ -248,6 +268,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
         **(_messages(document.executions[number], pack) if document.executions else _streams(timeline, pack)),
         **({"inside": _inside(document.insides[number], pack)} if document.insides else {}),
+        **({"edit": edit_object(document, number, pack)} if document.costs else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
     }

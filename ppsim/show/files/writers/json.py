@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.base.json_output import dump_json
+from ppsim.base.json_output import dump_json, with_verdict
 from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
@@ -41,7 +41,8 @@ def run_object(
     device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
     ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
     ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``: each step needs the
-    results of the step before. On the stages of ``partly`` R runs a part of the forward again.
+    results of the step before. Without ``flushes`` a step begins before the one before it ends, with
+    ``weight_versions`` of the weights on each device. On the stages of ``partly`` R runs a part of the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -52,6 +53,7 @@ def run_object(
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"steps": schedule.n_rounds} if schedule.n_rounds > 1 else {}),
         **({"feeds_back": True} if schedule.feeds_back else {}),
+        **({} if schedule.flushes else {"flushes": False, "weight_versions": schedule.weight_versions}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
@@ -98,4 +100,4 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
     runs = [run_object(t, document.inputs, execution, bound or float("nan"), own) for t, execution, bound, own in parts]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
-    out.write(dump_json(value, end=b"\n"))
+    out.write(dump_json(with_verdict(value, document.verdict), end=b"\n"))

@@ -189,7 +189,6 @@ async function start() {
   for (const name of ['flags', 'runs', 'sent']) DATA[name] = await unzip(DATA[name]).json();
   plans.forEach((plan, place) => Object.assign(plan, { place, rank: plan.listed }));
   $('all').onclick = () => { all = !all; draw(); };
-  $('lead').textContent = DATA.lead;
   $('counted').textContent = DATA.counted;
   $('command').textContent = DATA.inputs.command ?? '';
   const memory = plans.map(plan => plan.memory);

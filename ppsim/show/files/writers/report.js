@@ -205,19 +205,31 @@ function pan(share) {
 function pick(highlight, critical = false) {
   Object.assign(view, { highlight, critical, op: null });
   press('critical', critical);
-  const key = highlight && Object.keys(BY).find(name => BY[name] === highlight.by);
-  try {
-    history.replaceState(null, '', key ? `#${key}=${highlight.value}` : location.pathname + location.search);
-  } catch {
-    // a sandboxed frame has no history to write to
-  }
+  setAddress();
   sayPicked();
   hideTip();
   drawSoon();
 }
 
+/** Let the address hold what is picked out, and what was edited. */
+function setAddress() {
+  const key = view.highlight && Object.keys(BY).find(name => BY[name] === view.highlight.by);
+  const parts = [key ? `${key}=${view.highlight.value}` : '', editable() ? editsPart() : ''].filter(Boolean);
+  try {
+    history.replaceState(null, '', parts.length ? `#${parts.join('&')}` : location.pathname + location.search);
+  } catch {
+    // a sandboxed frame has no history to write to
+  }
+}
+
+/** Whether the page can edit some schedule: only then it has the scripts that do. */
+const editable = () => TIMELINES.some(({ edit }) => edit && !edit.off);
+
+/** Why the switch of the editor is off. */
+const whyFixed = () => `Cannot be edited: ${TIMELINES.find(({ edit }) => edit?.off)?.edit.off}`;
+
 function pickFromAddress() {
-  const found = /^#(mb|device|stage)=(\d+)$/.exec(location.hash);
+  const found = /^#(mb|device|stage)=(\d+)(&|$)/.exec(location.hash);
   if (found) pick({ by: BY[found[1]], value: +found[2] });
 }
 

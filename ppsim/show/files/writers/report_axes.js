@@ -51,7 +51,7 @@ function capLine(view, panel, geometry, theme) {
   if (!cap) return '';
   const at = curveScale(view, panel).y(cap.value);
   const colour = LOOKS.highlight[+theme.dark];
-  const over = cap.over[TIMELINES.indexOf(panel.timeline)];
+  const over = panel.timeline.edited ? overCap(panel.timeline) : cap.over[TIMELINES.indexOf(panel.timeline)];
   const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
   return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
     + ` stroke-dasharray="6 4"/>`

@@ -105,12 +105,14 @@ function pointers() {
   const fingers = new Map(); // where those on the chart are
   $('chart').addEventListener('pointerdown', event => {
     fingers.set(event.pointerId, event.clientX);
+    if (editable() && fingers.size === 1 && grab(event)) return;
     pressed = event.button === 0 && fingers.size === 1
       ? { x: event.clientX, y: event.clientY, range: [...view.range], selects: event.shiftKey } : null;
     dragged = fingers.size > 1;
   });
   addEventListener('pointermove', event => {
     if (fingers.size === 2 && fingers.has(event.pointerId) && shown) return pinch(fingers, event);
+    if (editable() && editor.held) return carry(event);
     if (!pressed || !shown) return undefined;
     const by = event.clientX - pressed.x;
     dragged ||= Math.hypot(by, event.clientY - pressed.y) > 4;
@@ -118,9 +120,14 @@ function pointers() {
     if (dragged) show(...pressed.range.map(time => time - by / shown.scale));
     return undefined;
   });
-  addEventListener('pointercancel', event => { pressed = null; fingers.delete(event.pointerId); });
+  addEventListener('pointercancel', event => {
+    pressed = null;
+    fingers.delete(event.pointerId);
+    if (editable() && editor.held) letGo(false);
+  });
   addEventListener('pointerup', event => {
     fingers.delete(event.pointerId);
+    if (editable() && editor.held) letGo(true);
     if (pressed && !dragged) click(event);
     pressed = null;
   });
@@ -143,6 +150,10 @@ function click(event) {
   const { timeline } = at.panel;
   const message = at.panel.lane ? messageAt(at.panel, at.device, at.time, at.high) : -1;
   const op = message >= 0 ? message : opAt(timeline, at.device, at.time);
+  if (editable() && editor.on) { // the op is selected
+    if (event.pointerType === 'touch') hover(event);
+    return;
+  }
   const value = (message >= 0 ? timeline.lane : timeline.ops).microbatch[op];
   if (value < 0) return;
   const same = view.highlight?.by === 'microbatch' && view.highlight.value === value;
@@ -175,6 +186,7 @@ const KEYS = {
 function key(event) {
   const typing = event.target.closest?.('input, select, textarea, dialog');
   if (typing && event.key === 'Escape') event.target.blur();
+  if (!typing && editable() && editKey(event)) return;
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const action = KEYS[event.key.toLowerCase()];
   if (!action) return;
@@ -253,20 +265,25 @@ function savedLegend(top) {
   return `<g font-family='${FONT}'>${entries.join('')}</g>`;
 }
 
-/** Save what is shown as one SVG file. */
-function save() {
+/** What is shown as one SVG, and its size. */
+function savedPicture() {
   const [width, height] = [shown.width, shown.height + 24];
   const images = [...$('pixels').children].map(canvas => {
     const [left, top, wide, high] = ['left', 'top', 'width', 'height'].map(name => parseFloat(canvas.style[name]));
     return `<image href="${canvas.toDataURL()}" x="${left}" y="${top}" width="${wide}" height="${high}"`
       + ' preserveAspectRatio="none"/>';
   });
-  const whole = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`
+  const drawn = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`
     + ` viewBox="0 0 ${width} ${height}"><title>${escapeText(document.title)}</title>`
     + `<desc>${escapeText(JSON.stringify(REPORT.inputs))}</desc>`
     + `<rect width="${width}" height="${height}" fill="${themeNow().page}"/>`
     + `${images.join('')}${$('marks').innerHTML}${savedLegend(shown.height)}</svg>`;
-  const href = URL.createObjectURL(new Blob([whole], { type: 'image/svg+xml' }));
+  return { width, height, text: drawn };
+}
+
+/** Save what is shown as one SVG file. */
+function save() {
+  const href = URL.createObjectURL(new Blob([savedPicture().text], { type: 'image/svg+xml' }));
   const link = element('a', { href, download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
   link.click();
   URL.revokeObjectURL(href);
@@ -280,17 +297,17 @@ function listen() {
   $('chart').addEventListener('wheel', wheel, { passive: false });
   pointers();
   addEventListener('keydown', key);
-  addEventListener('hashchange', pickFromAddress);
+  addEventListener('hashchange', () => { pickFromAddress(); if (editable()) editsFromAddress(); });
   addEventListener('resize', drawSoon);
   printing();
   for (const [id, own] of Object.entries({ critical: 'c', causes: 'b', fold: 'r', links: 'l', fit: 'f', theme: 't', keys: '?' })) $(id).onclick = KEYS[own];
   $('export').onclick = save;
+  $('edit').onclick = () => editable() ? toggleEditor() : say(whyFixed());
   $('find').onchange = () => find($('find').value);
 }
 
-/** Unpack the data and show all of it, or the times that are kept in sight. */
-async function showReport(kept = null) {
-  await Promise.all(TIMELINES.map(unpack));
+/** Show the numbers of the timelines, and what the chart can be asked for. */
+function showNumbers() {
   showHeader();
   $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());
   $('tables').replaceChildren(...TIMELINES.map(perDevice));
@@ -298,6 +315,17 @@ async function showReport(kept = null) {
   showCurveChoice();
   $('chart').setAttribute('aria-label', describe());
   showLegend();
+  if (editable()) sayEdited();
+}
+
+/** Unpack the data and show all of it, or the times that are kept in sight. */
+async function showReport(kept = null) {
+  await Promise.all(TIMELINES.map(unpack));
+  $('edit').hidden = !TIMELINES.some(({ edit }) => edit);
+  $('edit').setAttribute('aria-disabled', !editable());
+  $('edit').title = editable() ? 'Change the order of ops (E)' : whyFixed();
+  if (editable()) await startEditor();
+  showNumbers();
   $('fold').hidden = !TIMELINES[0].fold;
   $('links').hidden = !linked();
   if (REPORT.story) await showStory();
@@ -315,5 +343,6 @@ async function start() {
   listen();
   if (REPORT.view.highlight || REPORT.view.critical) pick(REPORT.view.highlight, REPORT.view.critical);
   pickFromAddress();
+  if (editable()) editsFromAddress();
   root.dataset.state = 'drawn';
 }

@@ -5,6 +5,7 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
   const inside = view.story ? [storyMarks(panel, geometry, theme, index)] : [];
   if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
+  if (panel.timeline.edited) inside.push(editMarks(panel, geometry, theme, index));
   if (view.op && view.op.panel === index) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
   return inside.join('') + endLine(panel, geometry, theme, index);
 }

@@ -73,6 +73,13 @@ async function unpackAll(timeline) {
   for (const curve of [...curves, ...links ? [links] : []]) await columns(curve, 'time', 'value');
   if (links) links.value = Float64Array.from(links.value, share => share / 1000);
   if (inside) await columns(inside, 'of');
+  if (timeline.waits) timeline.waits = segments(timeline, await columns(timeline.waits));
+  return finish(timeline);
+}
+
+/** Add what drawing needs to a timeline whose columns are unpacked. */
+function finish(timeline) {
+  const { ops, lane } = timeline;
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
   const size = ops.kind.length;
   ops.device = new Int32Array(size);
@@ -89,7 +96,7 @@ async function unpackAll(timeline) {
     if (ops.pair[op] > op) ops.right[op] = middle;
     else ops.left[op] = middle;
   }
-  if (timeline.waits) timeline.waits = segments(timeline, await columns(timeline.waits));
+  return timeline;
 }
 
 /** The first place from `low` on, `high` at most, whose value is larger; values ascend. */

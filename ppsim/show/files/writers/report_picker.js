@@ -37,7 +37,7 @@ function differences({ terms, meanings }, [a, b], [first, second]) {
     return { device, values, texts: values.map(value => value ? signed(value) : '') };
   }) : [];
   const most = [...parts].sort((p, q) => Math.abs(q.by) - Math.abs(p.by)).slice(0, 2);
-  const lead = `${b.title} takes ${timed(b.makespan)}, ${signed(whole)} beside ${a.title}: most in ${most.map(({ name, by }) => `${name} ${signed(by)}`).join(', ')}`;
+  const lead = `${b.title} takes ${timed(b.makespan)}, ${signed(whole)} ${REPORT.unit} against ${a.title}: most in ${most.map(({ name, by }) => `${name} ${signed(by)}`).join(', ')}`;
   return {
     lead, bars, ghosts: [], heading: `Second − first, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
     matrix: { heading: `Second − first by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },

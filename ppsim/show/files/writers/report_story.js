@@ -16,7 +16,8 @@ async function showStory() {
   }
   view.story = { ghosts: story.ghosts, ghost: -1, lit: null, outlines: Boolean(story.twins) };
   $('lead').textContent = story.lead;
-  $('lead').hidden = $('story').hidden = false;
+  $('lead').hidden = Boolean(REPORT.verdict) && !story.picker; // the verdict says it
+  $('story').hidden = false;
   const parts = story.picker ? [pickerOf(story)] : [];
   parts.push(barsOf(story), matrixOf(story));
   if (story.path) parts.push(pathOf(story));

@@ -86,6 +86,8 @@ def _write(document: Document, out: IO[bytes]) -> None:
         cut["steps"] = max(steps)
     if loops == {True}:
         cut["feeds_back"] = True
+    if {timeline.schedule.flushes for timeline in document.timelines} == {False}:
+        cut["flushes"] = False
     details = dump_json({**document.inputs, **_time_scale(document), **cut})
     out.write(b'{"displayTimeUnit":"ms","otherData":' + details + b',"traceEvents":[')
     first_process, separator = 0, b"\n"

@@ -1,0 +1,52 @@
+"""A notebook's card of an answer: the verdict, a small picture and the table, in at most 30 kB."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ppsim.ask.blocks import Block, Chart
+from ppsim.ask.terminal import text_of
+
+if TYPE_CHECKING:
+    from ppsim.core.timeline import Timeline
+
+COLUMNS = 96  # of the text
+LINES = 18  # of the text at most
+LETTERS = 200  # of a line at most
+CHARTS = 4  # timelines at most
+# The notebook's own ink and ground, light or dark, but letters that stand below each other everywhere.
+FONT = "12px/1.35 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+TEXT = f"margin:4px 0;padding:0;overflow-x:auto;white-space:pre;color:inherit;background:none;font:{FONT}"
+
+
+def card_html(
+    verdict: str,  # the answer in one sentence
+    charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
+    blocks: Iterable[Block],  # what a terminal shows below the verdict
+) -> str:
+    """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
+    from ppsim.show.drawing.card_chart import charts_svg
+
+    parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
+    if charts:
+        parts.append(charts_svg(charts[:CHARTS]))
+    left = [f"the first {CHARTS} of {len(charts)} charts"] if len(charts) > CHARTS else []
+    text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)
+    lines = [_cut(line.rstrip()) for line in text.strip("\n").splitlines()]
+    if len(lines) > LINES:
+        left.append(f"the first {LINES - 1} of {len(lines)} lines")
+        lines = lines[: LINES - 1]
+    if lines:
+        shown = html.escape("\n".join(lines))
+        parts.append(f'<pre style="{TEXT}">{shown}</pre>')
+    if left:
+        said = f"{' and '.join(left)}; print(answer) and answer.save(FILE) have all"
+        parts.append(f'<p style="margin:4px 0;opacity:0.7;font-size:12px">{said}</p>')
+    return f'<div class="ppsim-card" style="max-width:100%">{"".join(parts)}</div>'
+
+
+def _cut(line: str) -> str:
+    """A line that is not too long, with a sign where it goes on."""
+    return line if len(line) <= LETTERS else line[: LETTERS - 1] + "\u2026"

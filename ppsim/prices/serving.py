@@ -1,0 +1,252 @@
+"""What the devices of a pipeline that serves hold: weights, and room for keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.given import Need
+from ppsim.ask.groups import OneSchedule, ShapeOptions
+from ppsim.ask.options import common, option
+from ppsim.base.units import format_size
+from ppsim.errors import InputError
+from ppsim.prices.build import build_schedule
+from ppsim.prices.cap import read_cap
+from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.trained import Trained
+
+if TYPE_CHECKING:
+    from ppsim.core.schedule import Schedule
+    from ppsim.workload.cost.serving import Held, Served
+    from ppsim.workload.layout.layout import Layout
+
+DECODE = "decode"  # the schedule where none is named
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class ServedOptions:
+    """How a model is served."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("weight_bits", "kv_bits", "block"),
+            lambda g: bool(g["serve"]),
+            "{options} is of a pipeline that serves",
+            "add --serve",
+        ),
+        Need(
+            ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
+            lambda g: not g["serve"],
+            "{options} is of training, or of uneven batches, and --serve knows neither",
+            "leave it out",
+        ),
+    )
+
+    weight_bits: int | None = common(
+        "--weight-bits",
+        type=click.IntRange(min=1, max=64),
+        help="Bits of a parameter of a layer (16); the embedding and the head have 16.",
+    )
+    kv_bits: int | None = option(
+        "--kv-bits",
+        type=click.IntRange(min=1, max=64),
+        help="Bits of a number of keys, values and states (16).",
+    )
+    block: int | None = option(
+        "--block",
+        type=click.IntRange(min=1, max=1 << 20),
+        help="Tokens of a block of keys and values (16).",
+    )
+
+    def of_model(self, trained: Trained) -> Served:
+        """Return how a model is served (InputError: its ranks do not divide it)."""
+        from ppsim.workload.cost.serving import Served
+
+        given = trained.options
+        tp, ep, model = given.tp or 1, given.ep or 1, trained.model
+        if model.heads % tp:
+            raise InputError(f"--tp {tp} does not divide {model.heads} heads", "another --tp")
+        if model.experts % ep:
+            raise InputError(f"--ep {ep} does not divide {model.experts} experts", "another --ep")
+        return Served(
+            weight_bytes=(self.weight_bits or 16) / 8,
+            state_bytes=(self.kv_bits or 16) / 8,
+            block=self.block or 16,
+            context=model.seq,
+            tp=tp,
+            ep=ep,
+        )
+
+
+@dataclass(frozen=True)
+class ServedDevice:
+    """What one device holds and has room for; sizes in bytes."""
+
+    device: int
+    layers: int
+    weights: int  # of its layers, embedding and head
+    sequence: int  # keys, values and states of one sequence
+    room: int  # for keys and values, negative where weights exceed the cap
+    tokens: int | None  # of sequences that fit; None where they take no memory
+    blocks: int | None  # the same in blocks
+
+
+@dataclass(frozen=True)
+class ServedMemory:
+    """What the devices of a pipeline that serves hold."""
+
+    devices: tuple[ServedDevice, ...]
+    served: Served
+    caps: tuple[int, ...]  # bytes of each device for weights, keys and values
+
+    @property
+    def deciding(self) -> ServedDevice:
+        """The device with room for the fewest tokens."""
+        return min(self.devices, key=lambda each: (each.tokens is None, each.tokens or 0, each.room))
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has room for its weights and a block."""
+        return all(each.room >= 0 and each.blocks != 0 for each in self.devices)
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers of ``--json``, in bytes."""
+        least = self.deciding
+        return {
+            "context": self.served.context,
+            "block": self.served.block,
+            "caps": list(self.caps),
+            "tokens": least.tokens,
+            "blocks": least.blocks,
+            "sequences": None if least.tokens is None else least.tokens / self.served.context,
+            "deciding_device": least.device,
+            "fits": self.fits,
+            "devices": [asdict(each) for each in self.devices],
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """A row for each device, and the device that decides."""
+        headings = ["device", "layers", "weights", "a sequence", "room", "tokens", "blocks"]
+        shown = self.devices if len(self.devices) <= MOST_ROWS else self.devices[:MOST_ROWS]
+        least = self.deciding
+
+        def tone(row: int, column: int) -> str:
+            return "bad" if shown[row] is least and column else "name" if column == 0 else ""
+
+        yield Table(headings, [_row(each) for each in shown], tone=tone)
+        if len(shown) < len(self.devices):
+            yield f"... {len(self.devices) - len(shown)} more devices"
+        yield ""
+        yield Line(self.sentence())
+
+    def sentence(self) -> str:
+        """Say how many tokens fit in all, and which device decides."""
+        least, context = self.deciding, self.served.context
+        if least.room < 0:
+            return f"the weights of device {least.device} exceed its memory by {format_size(-least.room)}"
+        if least.tokens is None:
+            return "keys and values take no memory"
+        sequences = least.tokens / context
+        return (
+            f"{least.blocks or 0:,} blocks of {self.served.block} tokens fit, {least.tokens:,} tokens "
+            f"({sequences:.3g} sequences of {context:,}): device {least.device} decides"
+        )
+
+
+def _row(device: ServedDevice) -> list[str]:
+    """The cells of a device's row."""
+    tokens = ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
+    sizes = map(format_size, (device.weights, device.sequence))
+    room = format_size(device.room) if device.room >= 0 else f"-{format_size(-device.room)}"
+    return [str(device.device), str(device.layers), *sizes, room, *tokens]
+
+
+def spec_of(schedule: OneSchedule) -> str:
+    """Return the schedule's spelling, decode where none is named."""
+    return schedule.spec if schedule.names or schedule.schedule is not None else DECODE
+
+
+def schedule_that_serves(spec: str, shape: ShapeOptions) -> Schedule:
+    """Make the schedule of a pipeline that serves (InputError: it trains)."""
+    shape = shape if shape.microbatches else replace(shape, microbatches=1)
+    schedule = build_schedule(spec, shape, CostOptions(steps=1), quiet=True)
+    if not schedule.only_forwards:
+        raise InputError(f"{schedule.name} trains, and --serve is of decode and forward-only", "leave out --serve")
+    return schedule
+
+
+def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
+    """Read the bytes that devices have for weights, keys and values (InputError: none, or no bytes)."""
+    if text is None:
+        what = "--serve needs the memory that a device has for weights, keys and values"
+        raise InputError(what, "--cap 60GiB: a GPU's memory times its utilization, less the activations")
+    cap = read_cap(text)
+    cap.check_unit("B")
+    return tuple(map(int, cap.of_devices(devices)))
+
+
+def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layout:
+    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError: they do not fit)."""
+    from ppsim.workload.layout.layout import build_layout
+    from ppsim.workload.model.contents import split_layers
+
+    model = trained.model
+    if text is None:
+        split = split_layers(replace(model, mtp=0), schedule.n_stages)
+        return build_layout(list(split), schedule.n_devices, 0)
+    layout = layout_for(schedule, text)
+    if layout.n_layers != model.layers:
+        raise InputError(f"the layout has {layout.n_layers} layers, and the model {model.layers}", "another --layout")
+    return layout
+
+
+def measure_served(
+    trained: Trained, options: ServedOptions, schedule: Schedule, layout: Layout, caps: tuple[int, ...]
+) -> ServedMemory:
+    """Measure what each device holds and has room for."""
+    import numpy as np
+
+    from ppsim.workload.cost.serving import find_held, tokens_in
+
+    served = options.of_model(trained)
+    weights, states = of_stages(find_held(trained.model, served), layout)
+    where = schedule.placement.devices[0]
+    layers, held, sequence = (
+        np.bincount(where, amount, schedule.n_devices) for amount in (np.array(layout.layers), weights, states)
+    )
+    room = np.array(caps, np.float64) - np.ceil(held)
+    tokens = tokens_in(room, sequence.astype(np.float64), served)
+    rows = []
+    for device in range(schedule.n_devices):
+        known = bool(np.isfinite(tokens[device]))
+        fit = int(tokens[device]) if known else None
+        rows.append(
+            ServedDevice(
+                device=device,
+                layers=int(layers[device]),
+                weights=int(np.ceil(held[device])),
+                sequence=int(np.ceil(sequence[device])),
+                room=int(room[device]),
+                tokens=fit,
+                blocks=None if fit is None else fit // served.block,
+            )
+        )
+    return ServedMemory(tuple(rows), served, caps)
+
+
+def of_stages(held: Held, layout: Layout) -> tuple[Any, Any]:
+    """Return weights, and keys and values of a sequence, of each stage, both of shape (stages,) in bytes."""
+    import numpy as np
+
+    ends = np.cumsum([0, *layout.layers])
+    parts = (held.weights, held.states)
+    weights, states = (np.diff(np.concatenate([[0.0], np.cumsum(part)])[ends]) for part in parts)
+    for stage, letters in enumerate(layout.content):
+        weights[stage] += held.embedding * ("E" in letters) + held.head * ("L" in letters)
+    return weights, states

@@ -1,0 +1,269 @@
+"""The best split of layers for a pipeline that serves, by the tokens that fit or by its period."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.answer import Answer
+from ppsim.ask.blocks import Block, Line, fact
+from ppsim.ask.groups import ShapeOptions
+from ppsim.ask.words import shape_line, title_of
+from ppsim.ask.write import command_line, inputs_of
+from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple.columns import size_object
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import build_costs, check_used, layer_times
+from ppsim.prices.options import CostOptions
+from ppsim.prices.serving import ServedMemory, ServedOptions, caps_of, measure_served, schedule_that_serves
+from ppsim.prices.trained import Trained
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.core.schedule import Schedule
+    from ppsim.workload.layout.layout import Layout
+
+MOST_RANGES = 20_000_000  # of layers on stages that are compared
+
+
+@dataclass(frozen=True)
+class OneSplit:
+    """A split and what it gives."""
+
+    layout: Layout
+    period: float  # of a round
+    held: ServedMemory | None  # None without a model and a cap
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers of ``--json``."""
+        tokens = {"tokens": self.held.deciding.tokens, "blocks": self.held.deciding.blocks} if self.held else {}
+        return {"split": self.layout.layers, "period": self.period, **tokens}
+
+
+@dataclass(frozen=True)
+class ServedQuestion:
+    """What a call asks to split for serving."""
+
+    schedule: Schedule
+    costs: CostOptions
+    trained: Trained | None
+    options: ServedOptions
+    caps: tuple[int, ...] | None  # bytes of each device; None where no memory limits
+    layers: int
+    least: int  # layers of a stage
+    by: str  # tokens or period
+
+    @property
+    def devices(self) -> int:
+        """P, with a stage each."""
+        return self.schedule.n_devices
+
+    def measure(self, layers: Sequence[int]) -> OneSplit:
+        """Measure what a split gives."""
+        from ppsim.workload.layout.layout import build_layout
+
+        layout = build_layout(list(layers), self.devices, 0)
+        held = None
+        if self.trained and self.caps:
+            held = measure_served(self.trained, self.options, self.schedule, layout, self.caps)
+        return OneSplit(layout, _period(self.costs, self.schedule, layout), held)
+
+
+def ask_served(
+    spec: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    trained: Trained | None,
+    options: ServedOptions,
+    cap: str | None,
+    num_layers: int | None,
+    least: int,
+    by: str,
+) -> ServedQuestion:
+    """Read what is asked (InputError: an option without meaning, or one that is missing)."""
+    if by == "tokens" and trained is None:
+        raise InputError("--serve tokens needs the model that is served", "add --model NAME, or --serve period")
+    schedule = schedule_that_serves(spec, shape)
+    P = schedule.n_devices
+    if schedule.n_stages != P:
+        raise InputError("partition --serve splits layers over one stage per device", "leave out --chunks")
+    check_used([schedule], costs)
+    layers = _count_layers(costs, trained, num_layers)
+    if P * (layers + 1) ** 2 > MOST_RANGES:
+        raise InputError(f"{layers:,} layers on {P:,} stages are more than are compared", "fewer")
+    caps = caps_of(cap, P) if trained and (cap is not None or by == "tokens") else None
+    return ServedQuestion(schedule, costs, trained, options, caps, layers, least, by)
+
+
+def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
+    """Return the best split and the most even one (PpsimError: none fits)."""
+    from ppsim.search.splits.serving import split_for
+
+    split = split_for(_tokens_of_ranges(asked), _times_of_ranges(asked), asked.by)
+    if split is None:
+        what = f"no split of {asked.layers} layers over {asked.devices} devices fits"
+        raise PpsimError(
+            what, "a larger --cap, fewer --weight-bits, fewer --min-layers, more devices, or a higher --tp"
+        )
+    each, more = divmod(asked.layers, asked.devices)
+    even = [each + (stage < more) for stage in range(asked.devices)]
+    return asked.measure(split), asked.measure(even)
+
+
+def _count_layers(costs: CostOptions, trained: Trained | None, num_layers: int | None) -> int:
+    """Count the layers to split (InputError: nothing says how many, or two disagree)."""
+    times = costs.t_layer
+    said = {
+        "--num-layers": num_layers,
+        "--t-layer": None if times is None or isinstance(times, int | float) else len(times),
+        "--model": trained.model.layers if trained else None,
+    }
+    known = {name: count for name, count in said.items() if count is not None}
+    if not known:
+        raise InputError("the number of layers is missing", "--model NAME, or --num-layers")
+    if len(set(known.values())) > 1:
+        counts = ", ".join(f"{name} says {count}" for name, count in known.items())
+        raise InputError(f"the number of layers is not clear: {counts}", "the same number in each")
+    return next(iter(known.values()))
+
+
+def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
+    """Return the time of layers a to b on each stage, shape (P, N + 1, N + 1); infinity for no range."""
+    import numpy as np
+
+    P, N = asked.devices, asked.layers
+    layers = layer_times(asked.costs)
+    sums = np.concatenate([[0.0], np.cumsum(layers.of_layers(N))])
+    found = np.repeat((sums[None, :] - sums[:, None])[None], P, axis=0)
+    found[0] += layers.embedding
+    found[-1] += layers.head
+    if asked.costs.speed is not None:
+        found /= np.broadcast_to(np.asarray(asked.costs.speed, np.float64), P)[:, None, None]
+    count = np.arange(N + 1)
+    found[:, count[None, :] - count[:, None] < asked.least] = np.inf
+    return found
+
+
+def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
+    """Return the tokens that fit beside layers a to b on each stage; minus infinity where not one block does."""
+    import numpy as np
+
+    from ppsim.workload.cost.serving import find_held, tokens_in
+
+    P, N = asked.devices, asked.layers
+    if asked.trained is None or asked.caps is None:
+        return np.zeros((P, N + 1, N + 1))
+    served = asked.options.of_model(asked.trained)
+    held = find_held(asked.trained.model, served)
+    weights, states = (np.concatenate([[0.0], np.cumsum(part)]) for part in (held.weights, held.states))
+    own = np.repeat((weights[None, :] - weights[:, None])[None], P, axis=0)
+    own[0] += held.embedding
+    own[-1] += held.head
+    room = np.array(asked.caps, np.float64)[:, None, None] - np.ceil(own)
+    tokens = tokens_in(room, np.maximum(states[None, :] - states[:, None], 0.0)[None], served)
+    return np.where((room < 0) | (tokens < served.block), -np.inf, tokens)
+
+
+def _period(costs: CostOptions, schedule: Schedule, layout: Layout) -> float:
+    """Return the period of a layout, in the unit of the costs."""
+    from ppsim.analysis.period import find_period
+
+    return find_period(schedule, build_costs(schedule, replace(costs, layout=str(layout)))).time
+
+
+@dataclass(frozen=True)
+class ServedSplit(Answer[Any]):
+    """The best split for a pipeline that serves.
+
+    Attributes:
+        schedule: the pipeline.
+        best: the split found.
+        even: the most even split, more layers on earlier stages.
+    """
+
+    schedule: Schedule
+    best: OneSplit
+    even: OneSplit
+
+    @property
+    def verdict(self) -> str:
+        """The split, its period against the even split's, and what fits."""
+        split = ",".join(map(str, self.split))
+        period = f"{format_number(self.best.period)} {self.unit}{self._against_even()}"
+        fits = f"; {self.best.held.sentence()}" if self.best.held else ""
+        return f"{self.schedule.name} split {split} has a period of {period}{fits}"
+
+    @property
+    def split(self) -> tuple[int, ...]:
+        """The layers of each stage."""
+        return self.best.layout.layers
+
+    @property
+    def layout(self) -> Layout:
+        """The split as a layout."""
+        return self.best.layout
+
+    @property
+    def unit(self) -> str:
+        """The unit of the period."""
+        costs = self.request.costs
+        return str(costs.unit or ("t_layer" if costs.t_layer is None else "t"))
+
+    def json_object(self) -> dict[str, Any]:
+        """The object of schema ``ppsim.served-split/1``."""
+        from ppsim.workload.layout.flags import flags_of
+
+        return {
+            "schema": "ppsim.served-split/1",
+            "inputs": inputs_of(self.given),
+            **size_object(self.schedule),
+            "unit": self.unit,
+            "layers": self.layout.n_layers,
+            "by": self.request.serve,
+            "layout": str(self.layout),
+            "flags": flags_of(self.layout),
+            **self.best.to_json(),
+            "memory": self.best.held.to_json() if self.best.held else None,
+            "even": self.even.to_json(),
+        }
+
+    def blocks(self) -> Iterator[Block]:
+        """The split, what it gains over the even one, its devices, and the command that runs it."""
+        split = ",".join(map(str, self.split))
+        yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
+        yield ""
+        yield fact("split     ", (split, "name"), " layers per stage")
+        yield fact("layout    ", str(self.layout))
+        yield fact("period    ", (f"{format_number(self.best.period)} {self.unit}", "name"), self._against_even())
+        if self.best.held and self.even.held:
+            blocks, even = self.best.held.deciding.blocks, self.even.held.deciding.blocks
+            yield fact("tokens    ", self.best.held.sentence(), f"; the even split has {even or 0:,} blocks")
+            assert blocks is None or blocks > 0
+            yield ""
+            yield from list(self.best.held.blocks())[:-2]
+        yield ""
+        yield fact("run it    ", (self._line_again(), "try"))
+
+    def _against_even(self) -> str:
+        """Compare the period with the even split's."""
+        best, even = self.best.period, self.even.period
+        if abs(best - even) <= 1e-9 * even:
+            return ", as the even split's"
+        more = f"{format_share(abs(1 - best / even))} {'less' if best < even else 'more'}" if even else "more"
+        return f", {more} than the even split's {format_number(even)}"
+
+    def _line_again(self) -> str:
+        """Write the command that runs the split."""
+        from ppsim.ask.given import Given
+        from ppsim.ask.options import flatten
+
+        dropped = {"num_layers", "least", "model", "cap", "serve", "time_limit", "weight_bits", "kv_bits", "block"}
+        dropped |= {"tp", "ep", "sequence"}
+        kept = [each for each in self.given.typed if each.name not in dropped]
+        command = command_line(Given("run", flatten(self.request), kept))
+        batches = "" if self.given.has("microbatches") else f" --mb {self.schedule.n_devices}"
+        return f"{command}{batches} --layout {shlex.quote(str(self.layout))}"

@@ -1,0 +1,83 @@
+"""How a model's layers are split over GPUs, as a figure, a page or a flowchart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ppsim.ask.groups import OutputOptions
+from ppsim.ask.write import Writers, find_targets
+from ppsim.base.atomic_file import open_atomically
+from ppsim.errors import InputError
+from ppsim.show.files.document import require_suffix
+
+if TYPE_CHECKING:
+    from ppsim.show.drawing.layer_map import LayerPanel
+    from ppsim.workload.cost.tensor_split import LayerSplit
+
+FLOWCHART = ".mmd"
+SUFFIXES = (FLOWCHART, ".svg", ".html", ".png", ".pdf")
+
+
+def check_output(output: OutputOptions, tp: int | None, ep: int | None) -> None:
+    """Refuse a format that has no picture of a split, and a picture without ranks to split over (InputError)."""
+    for _, suffix in find_targets(output):
+        require_suffix(suffix, SUFFIXES, "how layers are split", "; --json has the numbers of a model")
+    if output.output and (tp or 1) == 1 and (ep or 1) == 1:
+        raise InputError("-o draws how layers are split over GPUs, and no ranks divide them", "--tp 8, or --ep 8")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn: the kinds of layers, what is remarked of each, the title, and how to make it again."""
+
+    splits: Sequence[LayerSplit]
+    remarks: Sequence[Sequence[str]]
+    title: str
+    inputs: Mapping[str, Any]
+
+    def writers(self, output: OutputOptions) -> Writers:
+        """Each file asked for, with what writes it."""
+        return [(target, partial(self._write, output.width, target, suffix)) for target, suffix in find_targets(output)]
+
+    def _write(self, width: float, target: str, suffix: str) -> None:
+        if suffix == FLOWCHART:
+            from ppsim.workload.plans.split_chart import flowchart
+
+            made = f"ppsim {self.inputs['ppsim']}: {self.inputs.get('command', '')}".strip(": ")
+            with open_atomically(target) as out:
+                out.write(flowchart(self.splits, self.remarks, self.title, made).encode())
+            return
+        from ppsim.show.drawing.layer_map import figure_of
+        from ppsim.show.files.chart import save_chart
+        from ppsim.workload.plans.split_chart import table_rows
+
+        save_chart(
+            partial(figure_of, self.panels()),
+            width,
+            target,
+            suffix,
+            title=self.title,
+            said="Forward of one microbatch. A column-parallel product gives each GPU some of its outputs, a "
+            "row-parallel one partial sums of all of them, which the collective behind it adds up.",
+            inputs=self.inputs,
+            headings=["layer", "part", "on each GPU", "bytes", "time"],
+            rows=table_rows(self.splits),
+            left=["part", "on each GPU", "bytes", "time"],
+        )
+
+    def panels(self) -> list[LayerPanel]:
+        """Each kind of layer as a figure takes it."""
+        from ppsim.show.drawing.layer_map import LayerPanel, LayerRow
+        from ppsim.workload.plans.split_chart import cut_of, layer_facts, layer_title, part_text, sides_of
+
+        panels = []
+        for split, more in zip(self.splits, self.remarks, strict=True):
+            rows = [
+                LayerRow(*cut_of(part), sides_of(part), (text := part_text(part)).title, tuple(text.details))
+                for part in split.parts
+            ]
+            panels.append(LayerPanel(layer_title(split), (*layer_facts(split), *more), tuple(rows)))
+        return panels

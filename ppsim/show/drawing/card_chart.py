@@ -1,0 +1,173 @@
+"""A small Gantt chart as SVG for a notebook card: no style sheet, no script, colours that read on light and dark."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.numbers import format_number
+from ppsim.core.schedule import NONE
+from ppsim.core.timeline import Timeline
+from ppsim.show.drawing.lanes import compute_row
+from ppsim.show.drawing.legend import legend_entries
+from ppsim.show.drawing.palette import DEFAULT, LEVELS, channels, level_of, text_colour
+
+WIDE = 640  # of the chart and its names, in pixels
+NAMES = 44  # pixels of the devices' names
+LINE = 14  # pixels of a line of text
+ROW, LEAST_ROW = 15.0, 2.0  # pixels of a device's row
+TALLEST = 200.0  # pixels of all rows of all charts together
+MOST_ROWS = 64  # devices drawn, evenly chosen
+MOST_CELLS = 500  # ops that are drawn as shapes; more of them are pixels
+MOST_NUMBERS = 250  # ops up to which cells have their microbatches
+LETTERS = 18_000  # of a picture in pixels, for all charts together
+LETTER = 5.6  # pixels of a digit
+IDLE = "#80808026"  # a little darker on a light page, a little lighter on a dark one
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
+    """Draw timelines one above the other on one time axis, each below its title; ``640`` pixels wide at most."""
+    rows = [(title, compute_row(timeline)) for title, timeline in charts]
+    span = max(timeline.makespan for _, timeline in rows) or 1.0
+    devices = sum(min(timeline.schedule.n_devices, MOST_ROWS) for _, timeline in rows)
+    height = min(ROW, max(LEAST_ROW, TALLEST / devices))
+    count = sum(len(timeline.schedule) for _, timeline in rows)
+    least = LINE - 3 if count <= MOST_NUMBERS else float("inf")  # height of rows with numbers
+    parts, top = list[str](), 0.0
+    for title, timeline in rows:
+        time = f"{format_number(timeline.makespan)} {timeline.unit}"
+        parts.append(_text(NAMES, top + LINE - 4, f"{title}: {time}"))
+        top += LINE
+        shown = _shown_devices(timeline.schedule.n_devices)
+        parts += _names(shown, top, height)
+        width = (WIDE - NAMES) * timeline.makespan / span
+        box = (top, width, height)
+        if count <= MOST_CELLS:
+            parts += _cells(timeline, shown, box, numbers=height >= least)
+        else:
+            parts.append(_pixels(timeline, shown, box, len(rows)))
+        top += len(shown) * height + 4
+    legend, top = _legend([timeline for _, timeline in rows], top)
+    parts.append(legend)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {top:.0f}" width="{WIDE}" role="img"'
+    label = html.escape("; ".join(title for title, _ in rows))
+    look = "max-width:100%;height:auto;display:block"
+    font = f'font-family="{MONO}" font-size="10" fill="currentColor"'
+    return f'{head} aria-label="{label}" style="{look}" {font}>{"".join(parts)}</svg>'
+
+
+def _shown_devices(count: int) -> list[int]:
+    """The devices that are drawn: all, or some of them evenly chosen."""
+    if count <= MOST_ROWS:
+        return list(range(count))
+    chosen: list[int] = np.linspace(0, count - 1, MOST_ROWS).round().astype(int).tolist()
+    return chosen
+
+
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x:.0f}" y="{y:.1f}">{html.escape(text)}</text>'
+
+
+def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
+    """The names of the devices, of the first and the last alone where rows are lower than letters."""
+    places = range(len(devices)) if height >= LINE - 3 else sorted({0, len(devices) - 1})
+    return [_text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}") for place in places]
+
+
+def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Start and end of each op, those of a pair one after the other."""
+    schedule, middle = timeline.schedule, (timeline.start + timeline.end) / 2
+    paired = schedule.pair != NONE
+    start = np.where(paired & ~schedule.leads, middle, timeline.start)
+    end = np.where(paired & schedule.leads, middle, timeline.end)
+    return start, end
+
+
+def _fills(timeline: Timeline) -> NDArray[np.int64]:
+    """The number of each op's colour, in ``DEFAULT.colours``."""
+    schedule = timeline.schedule
+    last = int(schedule.placement.chunk.max())
+    found: NDArray[np.int64] = LEVELS * schedule.kind.astype(np.int64) + level_of(schedule.chunk.astype(np.int64), last)
+    return found
+
+
+def _cells(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], *, numbers: bool) -> list[str]:
+    """Every op as a box, one path for each colour, with microbatches where they have room."""
+    schedule, (top, width, height) = timeline.schedule, box
+    start, end = _times(timeline)
+    fills = _fills(timeline)
+    scale = width / (timeline.makespan or 1.0)
+    paths, texts_of = defaultdict(list), defaultdict(list)
+    digits = LETTER * len(str(schedule.n_microbatches - 1)) + 2
+    widths = scale * (end - start)
+    # All cells of a kind have their numbers, or none has.
+    kinds = np.unique(schedule.kind).tolist() if numbers else []
+    numbered = {kind for kind in kinds if widths[schedule.kind == kind].min() >= digits}
+    parts = []
+    for place, device in enumerate(devices):
+        y = top + place * height
+        parts.append(f'<path fill="{IDLE}" d="M{NAMES} {y:.1f}h{width:.1f}v{height - 1:.1f}h-{width:.1f}z"/>')
+        own = schedule.queue(device)
+        for op in range(own.start, own.stop):
+            x, wide = NAMES + scale * start[op], scale * (end[op] - start[op])
+            colour = DEFAULT.colours[fills[op]]
+            gap = 0.6 if wide > 3 else 0.0
+            paths[colour].append(f"M{x:.1f} {y:.1f}h{wide - gap:.1f}v{height - 1:.1f}h-{wide - gap:.1f}z")
+            if int(schedule.kind[op]) in numbered:
+                place_of = f'x="{x + wide / 2:.0f}" y="{y + height / 2 + 2.5:.1f}"'
+                texts_of[text_colour(colour)].append(f"<text {place_of}>{schedule.microbatch[op]}</text>")
+    parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in paths.items()]
+    look = 'text-anchor="middle" font-size="9"'
+    parts += [f'<g fill="{colour}" {look}>{"".join(texts)}</g>' for colour, texts in texts_of.items()]
+    return parts
+
+
+def _pixels(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], count: int) -> str:
+    """The ops as an image, a row of pixels for each device, coarser until it is small; one of ``count`` charts."""
+    from matplotlib.image import imsave
+
+    schedule, (top, width, height) = timeline.schedule, box
+    start, end = _times(timeline)
+    colours = np.array([(*channels(colour), 255) for colour in DEFAULT.colours], np.uint8)
+    fills, columns = _fills(timeline), WIDE - NAMES
+    while True:
+        image = np.zeros((len(devices), columns, 4), np.uint8)
+        image[:] = (128, 128, 128, 38)
+        at = (np.arange(columns) + 0.5) * (timeline.makespan / columns)
+        for row, device in enumerate(devices):
+            own = schedule.queue(device)
+            op = own.start + np.searchsorted(start[own], at, "right") - 1
+            busy = (op >= own.start) & (at < end[op])
+            image[row, busy] = colours[fills[op[busy]]]
+        out = io.BytesIO()
+        imsave(out, image, format="png")
+        found = base64.b64encode(out.getvalue()).decode()
+        if len(found) * count <= LETTERS or columns <= WIDE // 8:
+            break
+        columns //= 2
+    place = f'x="{NAMES}" y="{top:.1f}" width="{width:.1f}" height="{len(devices) * height:.1f}"'
+    look = 'preserveAspectRatio="none" style="image-rendering:pixelated"'
+    return f'<image {place} {look} href="data:image/png;base64,{found}"/>'
+
+
+def _legend(timelines: Sequence[Timeline], top: float) -> tuple[str, float]:
+    """Boxes and a name for each kind that occurs, on as many lines as it takes, and where they end."""
+    parts, x = list[str](), float(NAMES)
+    for entry in legend_entries(timelines):
+        fills = (IDLE,) if entry.name == "Bubble" else entry.colours
+        wide = 10 * len(fills) + 4 + 6.1 * len(entry.name)
+        if x > NAMES and x + wide > WIDE:
+            x, top = float(NAMES), top + LINE
+        for fill in fills:
+            parts.append(f'<rect x="{x:.0f}" y="{top + 2:.1f}" width="10" height="9" fill="{fill}"/>')
+            x += 10
+        parts.append(_text(x + 4, top + LINE - 4, entry.name))
+        x += 4 + 6.1 * len(entry.name) + 14
+    return "".join(parts), top + LINE

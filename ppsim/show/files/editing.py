@@ -1,0 +1,165 @@
+"""What a page carries so that its reader can edit a schedule: the queues, the costs and the memory of every op.
+
+The page times an edited order by the simple model (``edit_time.js``). Which op waits for which follows there, as in
+:mod:`ppsim.core.lanes`, from the rows of :data:`ppsim.core.ops.KINDS`, which travel as data: no rule is written twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppsim.core.ops import ALL, BACKWARD, FORWARD, PART, REST, TIMED, Kind, Result
+from ppsim.engine.memory.usage import ACTIVATIONS, MemoryModel, sum_static
+from ppsim.show.drawing.palette import IN_ROW
+from ppsim.show.files.page_parts import Pack
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.show.files.document import Document
+
+SAME = 1e-9  # relative difference of times that are the same
+MOST_OPS = 20_000  # that a page times anew within the time of a few frames
+EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)  # which a split or a join makes, whatever the schedule holds
+_RESULTS = tuple(Result)
+_FREES = {"": 0, ALL: 1, PART: 2, REST: 3}
+
+
+def why_not(document: Document, number: int) -> str:
+    """Return why a page cannot edit one timeline of its document, as a clause; empty where it can."""
+    timeline, costs = document.timelines[number], document.costs[number]
+    schedule = timeline.schedule
+    if document.executions:
+        return "messages are simulated one by one (--p2p, --cluster), and the page knows latencies only"
+    if len(schedule) > MOST_OPS:
+        return f"it has {len(schedule):,} ops, and a page times up to {MOST_OPS:,}"
+    if costs.host_link and schedule.has_lanes:
+        return "its devices share a link to their host (--host-link), which the page does not time"
+    if document.insides:
+        return "its ops consist of segments, which the page does not time"
+    return ""
+
+
+def is_editable(document: Document) -> bool:
+    """Return whether a page can edit some timeline of its document."""
+    return any(not why_not(document, number) for number in range(len(document.costs)))
+
+
+def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
+    """Return what a page needs to edit one timeline, or the reason why it cannot as ``off``."""
+    if reason := why_not(document, number):
+        return {"off": reason}
+    timeline, costs = document.timelines[number], document.costs[number]
+    schedule = timeline.schedule
+    rounds = {"rounds": schedule.n_rounds} if schedule.n_rounds > 1 else {}
+    feedback = {"feeds_back": True, "feedback": costs.feedback} if schedule.feeds_back else {}
+    bounds = document.edit_bounds[number] if document.edit_bounds else (np.nan, np.nan)
+    memory = document.memory_models[number] if document.memory_models else None
+    return {
+        "schedule": schedule.name,
+        "placement": [row.tolist() for row in schedule.placement.devices],
+        "placed": schedule.placement.name,
+        **_costs_object(timeline, costs, pack),
+        **({"queues": _queues_object(schedule, pack)} if schedule.has_lanes else {}),
+        **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
+        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **{name: bound for name, bound in zip(("bound", "bound_split"), bounds, strict=True) if bound == bound},
+        **rounds,
+        **feedback,
+        **({} if memory is None or memory.unit == ACTIVATIONS else {"memory": _memory_object(schedule, memory)}),
+    }
+
+
+def kinds_object(document: Document) -> list[dict[str, Any]]:
+    """Return the rules of the kinds of op that can be in the queues of a page, one row for each code up to the last.
+
+    Needs that no op of these kinds can meet are left out; a result is named by its number.
+    """
+    held = {Kind(code) for timeline in document.timelines for code in np.unique(timeline.schedule.kind).tolist()}
+    kinds = sorted({*EDITED, *(kind for kind in held if kind in TIMED)})
+    given = {kind.info.gives for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
+    return [_kind_object(kind, given) if kind in kinds else {} for kind in TIMED[: max(kinds) + 1]]
+
+
+def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
+    info = kind.info
+    made = {FORWARD: Result.ACTIVATION, BACKWARD: Result.GRADIENT}.get(info.direction, info.gives)
+    needs = [
+        {
+            "result": _RESULTS.index(need.result),
+            "at": need.at,
+            **({"only": need.only} if need.only else {}),
+            **({"must": True} if need.must else {}),
+            **({"sent": True} if need.sent else {}),
+            **({"ahead": need.ahead} if need.ahead else {}),
+            **({"unless": _RESULTS.index(need.unless)} if need.unless else {}),
+        }
+        for need in info.needs
+        if need.must or need.result in given
+    ]
+    row = {
+        "name": kind.name,
+        "stream": int(info.stream or 0),
+        "computes": info.computes,
+        "direction": info.direction,
+        "works_on": info.works_on,
+        "gives": _RESULTS.index(made) if made else -1,
+        "staged": info.has_stage,
+        "everywhere": info.everywhere,
+        "gated": info.gated,
+        "posts": info.side == "post",
+        "row": kind in IN_ROW,
+        "takes": info.allocates,
+        "frees": _FREES[info.frees],
+        "needs": needs,
+    }
+    return {key: value for key, value in row.items() if value is not False and value != []}
+
+
+def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any]:
+    """Return the durations by kind and stage with their factors, and latencies; ``each`` where ops have their own."""
+    comm = np.asarray(costs.comm, np.float64)
+    found: dict[str, Any] = {
+        "time": [pack(np.ascontiguousarray(row)) for row in costs.time],
+        "comm": pack(comm.ravel()) if comm.ndim else float(comm),
+    }
+    if costs.pair is not None:
+        found["pair_time"] = pack(np.ascontiguousarray(costs.pair))
+    if costs.scale is not None:
+        found["scale"] = [pack(np.ascontiguousarray(row)) for row in costs.scale]
+    if costs.speed is not None:
+        found["speed"] = pack(np.ascontiguousarray(costs.speed))
+    schedule, took = timeline.schedule, timeline.end - timeline.start
+    if costs.each is not None:
+        found["each"] = pack(costs.durations_by_device(schedule))
+    elif not np.allclose(costs.durations(schedule), took, rtol=SAME, atol=0.0):
+        found["each"] = pack(took)  # of a run, or of sequences of different lengths
+    if costs.others:
+        found["others"] = {str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()}
+    return found
+
+
+def _rows(time: Any) -> list[Any]:
+    """Return times of a kind by row, one number where they are the same for all microbatches."""
+    rows: list[Any] = time.tolist()
+    return rows
+
+
+def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
+    """Return the columns of all ops, those of other streams than compute included."""
+    columns = ("kind", "stage", "microbatch", "pair")
+    return {"offsets": schedule.offsets, **{name: pack(getattr(schedule, name)) for name in columns}}
+
+
+def _memory_object(schedule: Schedule, model: MemoryModel) -> dict[str, Any]:
+    """Return what ops allocate and free by stage, and what devices always hold, in the model's unit."""
+    names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
+    always = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
+    return {
+        **{name: getattr(model, name).tolist() for name in names if getattr(model, name).any()},
+        "always": always.tolist(),
+        **({"encoder": model.encoder} if model.encoder else {}),
+    }

@@ -1,0 +1,278 @@
+// Editing by hand: the switch and its buttons, keys, mouse and touch, and what is saved of an edited schedule.
+
+/** Turn the editor on or off; an edited schedule stays as it is. */
+function toggleEditor(on = !editor.on) {
+  editor.on = on;
+  press('edit', on);
+  $('editor').hidden = !on;
+  if (on && view.causes && !known()) view.causes = false;
+  if (on && folded) toggleFold(false);
+  editor.selected = null;
+  showEdited();
+  if (on) say('Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
+}
+
+/** A button of the editor. */
+function tool(name, title, act) {
+  const button = element('button', { type: 'button', textContent: name, title });
+  button.onclick = () => attempt(act);
+  return button;
+}
+
+/** Do something that may be refused, and say why it was. */
+function attempt(act) {
+  try {
+    act();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+/** The tools of the editor, once. */
+function fillEditor() {
+  const save = element('select', { 'aria-label': 'Save the edited schedule' }, new Option('save as …', ''), new Option('torch CSV', 'csv'),
+    new Option('JSON', 'json'), new Option('SVG', 'svg'), new Option('PNG', 'png'));
+  save.onchange = () => { const form = save.value; save.value = ''; if (form) attempt(() => saveEdited(form)); };
+  $('editor').replaceChildren(element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Edit' },
+    tool('undo', 'Undo (Ctrl + Z)', () => ppsim.undo() || say('nothing to undo')),
+    tool('redo', 'Redo (Ctrl + Shift + Z)', () => ppsim.redo() || say('nothing to redo')),
+    tool('← earlier', 'Move the selected op earlier (Alt + ←)', () => shift(-1)),
+    tool('later →', 'Move the selected op later (Alt + →)', () => shift(1)),
+    tool('split', 'Split the selected B into I and W (I)', () => withSelected((device, at) => ppsim.split(device, at))),
+    tool('join', 'Join the selected I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at))),
+    tool('+ microbatch', 'Add a microbatch (+)', () => ppsim.add()),
+    tool('− microbatch', 'Take the microbatch of the selected op off (Delete)', takeSelected),
+    tool('link', 'Copy a link to this state', copyLink), save),
+  element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })));
+}
+
+/** Act on the selected op's device and place; throws where none is selected. */
+function withSelected(act) {
+  if (!editor.selected) throw Error('no op is selected; click one, or press an arrow key');
+  const { panel, device, at } = editor.selected;
+  editor.panel = panel;
+  return act(device, at);
+}
+
+const takeSelected = () => withSelected((device, at) => {
+  const [code] = cellsOf(stateNow().queues[device])[at];
+  return ppsim.take(Math.floor(unpackOp(editor.sheets[editor.panel], code).microbatch / editor.sheets[editor.panel].slices));
+});
+
+/** Whether a cell of a queue is drawn in its device's row, or beside it. */
+const inRow = (sheet, cell) => Boolean(sheet.kinds[unpackOp(sheet, cell[0]).kind].row);
+
+/** Where a cell goes by one step: past what is not drawn, of copies by one place in the order of issue. */
+function besideCell(sheet, cells, at, by) {
+  let to = at + by;
+  if (inRow(sheet, cells[at])) while (cells[to] && !inRow(sheet, cells[to])) to += by;
+  return cells[to] ? to : -1;
+}
+
+/** Move the selected op by one place. */
+function shift(by) {
+  withSelected((device, at) => {
+    const to = besideCell(editor.sheets[editor.panel], cellsOf(stateNow().queues[device]), at, by);
+    if (to < 0) throw Error(`it is the ${by < 0 ? 'first' : 'last'} op of device ${device}`);
+    ppsim.move(device, at, to);
+    choose(editor.panel, device, to);
+  });
+}
+
+/** Select a cell, outline it and say what it is. */
+function choose(panel, device, at) {
+  editor.panel = panel;
+  editor.selected = { panel, device, at };
+  const timeline = TIMELINES[panel];
+  const op = opOfCell(panel, device, at);
+  const row = timeline.kept.indexOf(op);
+  view.op = row < 0 ? null : { panel, op: row };
+  const { start, end } = timeline.edited.timed;
+  const label = cellText(editor.sheets[panel], cellsOf(stateNow(panel).queues[device])[at]);
+  say(`${label} on device ${device}, place ${at + 1}: ${interval(start[op], end[op])}`);
+  drawSoon();
+}
+
+/** The number of a cell's first op among all ops of the queues, and the cell of an op. */
+function opOfCell(panel, device, at) {
+  const { offsets } = TIMELINES[panel].edited.timed.ops;
+  return offsets[device] + cellsOf(stateNow(panel).queues[device]).slice(0, at).reduce((sum, cell) => sum + cell.length, 0);
+}
+function cellOfOp(panel, op) {
+  const { offsets, device } = TIMELINES[panel].edited.timed.ops;
+  let left = op - offsets[device[op]];
+  return { panel, device: device[op], at: cellsOf(stateNow(panel).queues[device[op]]).findIndex(cell => (left -= cell.length) < 0) };
+}
+
+/** Select the next op on a device, or the one of the next device that runs at about the same time. */
+function chooseNext(along, down) {
+  const panel = editor.selected?.panel ?? editor.panel;
+  const timeline = TIMELINES[panel];
+  const sheet = editor.sheets[panel];
+  if (!editor.selected) return choose(panel, 0, Math.max(0, cellsOf(stateNow(panel).queues[0]).findIndex(cell => inRow(sheet, cell))));
+  const { device, at } = editor.selected;
+  const cells = cellsOf(stateNow(panel).queues[device]);
+  if (along) {
+    const to = at + along;
+    return cells[to] ? choose(panel, device, to) : undefined;
+  }
+  const other = device + down;
+  if (other < 0 || other >= timeline.devices || timeline.offsets[other] === timeline.offsets[other + 1]) return undefined;
+  const row = Math.min(timeline.offsets[other + 1] - 1, firstAfter(timeline, other, timeline.edited.timed.start[opOfCell(panel, device, at)]));
+  const found = cellOfOp(panel, timeline.kept[row]);
+  return choose(panel, found.device, found.at);
+}
+
+/** The cell under a pointer, in a row or on a strip of copies; null for none. */
+function cellUnder(event) {
+  const at = place(event);
+  if (!at || at.curve || !editor.sheets[at.index]) return null;
+  const { timeline } = at.panel;
+  const message = at.panel.lane && timeline.lane?.op ? messageAt(at.panel, at.device, at.time, at.high) : -1;
+  if (message >= 0) return cellOfOp(at.index, timeline.lane.op[message]);
+  if (at.panel.lane && at.high > 1 - at.panel.lane) return null;
+  const row = opAt(timeline, at.device, at.time);
+  return row < 0 ? null : cellOfOp(at.index, timeline.kept[cellOf(timeline, row)]);
+}
+
+/** Where a held cell would go: before the first one of its device whose middle is right of the pointer. */
+function placeUnder(event, { panel, device, at }) {
+  const { timed } = TIMELINES[panel].edited;
+  const sheet = editor.sheets[panel];
+  const time = timeAt(shown.from + (event.clientX - chartBox().left - shown.left) / shown.scale);
+  const cells = cellsOf(stateNow(panel).queues[device]);
+  const stream = cell => sheet.kinds[unpackOp(sheet, cell[0]).kind].stream ?? 0;
+  let [op, to] = [timed.ops.offsets[device], 0];
+  for (const [place, cell] of cells.entries()) {
+    const begin = timed.done[op] ? timed.start[op] : Infinity;
+    const middle = begin + (timed.end[op] - timed.start[op]) / 2;
+    op += cell.length;
+    if (place === at || (stream(cell) || 0) !== (stream(cells[at]) || 0) && stream(cells[at]) === 0) continue;
+    if (middle > time) return place > at ? place - 1 : place;
+    to = place > at ? place : place + 1;
+  }
+  return Math.min(to, cells.length - 1);
+}
+
+/** Take hold of the op under a pointer; whether there is one. A finger holds an op that is selected already. */
+function grab(event) {
+  if (!editor.on || event.button !== 0 || event.shiftKey || event.ctrlKey || !shown) return false;
+  const found = cellUnder(event);
+  if (!found) return false;
+  const { selected } = editor;
+  const again = selected && selected.panel === found.panel && selected.device === found.device && selected.at === found.at;
+  editor.held = event.pointerType === 'touch' && !again ? null : { ...found, x: event.clientX, to: found.at };
+  choose(found.panel, found.device, found.at);
+  return Boolean(editor.held);
+}
+
+/** Show where the held op would go and what that costs. */
+function carry(event) {
+  const { held } = editor;
+  if (!editor.ghost && Math.abs(event.clientX - held.x) < 5) return;
+  held.to = placeUnder(event, held);
+  const sheet = editor.sheets[held.panel];
+  if (editor.ghost?.to !== held.to) {
+    const state = EDITS.m(sheet, stateNow(held.panel), held.device, held.at, held.to);
+    const answer = answerOf(sheet, state);
+    const op = answer.timed.ops.offsets[held.device] + cellsOf(state.queues[held.device]).slice(0, held.to).reduce((sum, cell) => sum + cell.length, 0);
+    editor.ghost = { ...held, answer, op, sheet, before: TIMELINES[held.panel].edited };
+  }
+  const { answer, before } = editor.ghost;
+  tip(event.clientX, event.clientY, bold(answer.valid ? signed(answer.makespan - before.makespan) : 'cannot run'), `  ${ghostWords(editor.ghost)}`);
+  drawSoon();
+}
+
+/** Let go of the held op where it is, or where it was. */
+function letGo(drop) {
+  const { held, ghost } = editor;
+  editor.held = editor.ghost = null;
+  hideTip();
+  drawSoon();
+  if (!drop || !ghost || held.to === held.at) return;
+  attempt(() => { editor.panel = held.panel; ppsim.move(held.device, held.at, held.to); choose(held.panel, held.device, held.to); });
+}
+
+const EDIT_KEYS = {
+  arrowleft: () => chooseNext(-1, 0), arrowright: () => chooseNext(1, 0), arrowup: () => chooseNext(0, -1), arrowdown: () => chooseNext(0, 1),
+  i: () => withSelected((device, at) => ppsim.split(device, at)), j: () => withSelected((device, at) => ppsim.join(device, at)),
+  '+': () => ppsim.add(), delete: takeSelected, backspace: takeSelected,
+};
+
+/** Act on a key of the editor; whether it was one. */
+function editKey(event) {
+  const name = event.key.toLowerCase();
+  const control = event.ctrlKey || event.metaKey;
+  let act = null;
+  if (name === 'e' && !control && !event.altKey) act = () => toggleEditor();
+  else if (!editor.on) return false;
+  else if (control && name === 'z') act = () => (event.shiftKey ? ppsim.redo() : ppsim.undo()) || say(`nothing to ${event.shiftKey ? 're' : 'un'}do`);
+  else if (control && name === 'y') act = () => ppsim.redo() || say('nothing to redo');
+  else if (event.altKey && (name === 'arrowleft' || name === 'arrowright')) act = () => shift(name === 'arrowleft' ? -1 : 1);
+  else if (!control && !event.altKey) act = name === 'escape' && editor.held ? () => letGo(false) : EDIT_KEYS[name] ?? null;
+  if (!act) return false;
+  event.preventDefault();
+  attempt(act);
+  return true;
+}
+
+/** Show what the edits amount to, and how the command line has it. */
+function sayEdited() {
+  const { edited } = TIMELINES[editor.panel];
+  root.toggleAttribute('data-stuck', TIMELINES.some(t => t.edited && !t.edited.valid));
+  if (!$('edited') || !edited) return;
+  $('edited').textContent = editedLine(editor.panel);
+  $('edited').className = edited.valid ? '' : 'stuck';
+}
+
+const nameOfFile = form => `${editor.sheets[editor.panel].schedule}-edited.${form}`;
+
+/** Hand a file over to the reader. */
+function handOver(name, content, type) {
+  const link = element('a', { href: typeof content === 'string' && content.startsWith('data:') ? content : URL.createObjectURL(new Blob([content], { type })), download: name });
+  link.click();
+}
+
+/** The edited schedule as the JSON that ppsim reads. */
+function jsonOf(sheet, state) {
+  const { timed, makespan, bubble_rate, peak } = answerOf(sheet, state);
+  const { ops } = timed;
+  const list = values => Array.from(values);
+  return JSON.stringify({
+    schema: 'ppsim.run/1', inputs: { ppsim: REPORT.inputs.ppsim, edited: editsText() }, schedule: 'custom', devices: sheet.devices, stages: sheet.stages,
+    microbatches: state.sources.length / sheet.slices / sheet.rounds, ...sheet.slices > 1 ? { slices: sheet.slices } : {},
+    ...sheet.rounds > 1 ? { steps: sheet.rounds } : {}, ...sheet.feedsBack ? { feeds_back: true } : {}, ...sheet.partly.length ? { partly: sheet.partly } : {},
+    placement: sheet.placed, unit: REPORT.unit, makespan, bubble_rate, peak_activations: peak,
+    ops: { device: list(ops.device), kind: list(ops.kind, kind => sheet.kinds[kind].name), stage: list(ops.stage), microbatch: list(ops.microbatch), start: list(timed.start), end: list(timed.end), pair: list(ops.pair) },
+  });
+}
+
+/** Save the edited schedule in a format. */
+function saveEdited(form) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  if (form === 'svg') return save();
+  if (form === 'csv') return handOver(nameOfFile(form), csvOf(sheet, state), 'text/csv');
+  if (form === 'json') return handOver(nameOfFile(form), jsonOf(sheet, state), 'application/json');
+  return savePng();
+}
+
+/** Save what is shown as PNG, of twice as many pixels as on the page. */
+function savePng() {
+  const { width, height, text: drawn } = savedPicture();
+  const image = new Image();
+  image.onload = () => {
+    const canvas = element('canvas', { width: 2 * width, height: 2 * height });
+    canvas.getContext('2d').drawImage(image, 0, 0, 2 * width, 2 * height);
+    handOver(nameOfFile('png'), canvas.toDataURL('image/png'), '');
+  };
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(drawn)}`;
+}
+
+/** Copy the address of this state; one that is too long for a link is saved as a file. */
+function copyLink() {
+  if (editsText().length > LONGEST_ADDRESS) {
+    saveEdited('json');
+    return say(`${editor.at} edits are too many for a link: saved ${nameOfFile('json')} instead`);
+  }
+  return navigator.clipboard.writeText(location.href).then(() => say('Link copied'), () => say(location.href));
+}

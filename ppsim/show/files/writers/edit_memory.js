@@ -1,0 +1,105 @@
+// What edited ops hold: activations by count, and memory by the amounts that the page carries (engine/memory/usage.py).
+
+const FREES_ALL = 1; // of FREES in show/files/editing.py: nothing, all, a part, the rest
+const ROUNDING = 1e-12; // of the makespan
+
+/** Which stages and microbatches recompute, and whether there are backwards at all. */
+function passesOf(sheet, ops) {
+  const again = new Set();
+  const cell = op => ops.stage[op] * ops.size + ops.microbatch[op];
+  let backwards = false;
+  for (let op = 0; op < ops.size; op++) {
+    if (ops.kind[op] === RECOMPUTE_KIND) again.add(cell(op));
+    backwards ||= ops.kind[op] === BACKWARD_KIND || ops.kind[op] === INPUT_KIND;
+  }
+  return { backwards, recomputed: op => again.size > 0 && sheet.kinds[ops.kind[op]].computes
+    && again.has(cell(op)) };
+}
+
+/** The activations that each op adds. */
+function activationChanges(sheet, ops) {
+  const { backwards, recomputed } = passesOf(sheet, ops);
+  return Int8Array.from({ length: ops.size }, (_, op) => {
+    if (!backwards) return 0;
+    const [kind, code] = [sheet.kinds[ops.kind[op]], ops.kind[op]];
+    const partly = sheet.partly.includes(ops.stage[op]) && recomputed(op);
+    if (code === FORWARD_KIND && recomputed(op)) return partly ? 1 : 0;
+    if (code === RECOMPUTE_KIND && partly) return 0;
+    return (kind.takes ? 1 : 0) - (kind.frees === FREES_ALL || code === WEIGHTS_KIND ? 1 : 0);
+  });
+}
+
+/** The most activations that each device holds: by the order of the queue, or by time where devices have several streams. */
+function peakActivations(sheet, { ops, start, end }, makespan) {
+  const change = activationChanges(sheet, ops);
+  return Array.from({ length: sheet.devices }, (_, device) => {
+    const own = Array.from({ length: ops.offsets[device + 1] - ops.offsets[device] }, (_, i) => ops.offsets[device] + i);
+    let changes;
+    if (sheet.laned) {
+      const time = own.map(op => Math.round((change[op] > 0 ? start[op] : end[op]) / (makespan || 1e-300) * 1e12));
+      const order = [...own.keys()].sort((a, b) => time[a] - time[b] || change[own[a]] - change[own[b]]);
+      changes = order.map(i => change[own[i]]);
+    } else {
+      // In a pair the forward takes before the other frees.
+      changes = own.map(op => change[ops.pair[op] >= 0 && ops.kind[Math.max(op, ops.pair[op])] === FORWARD_KIND ? ops.pair[op] : op]);
+    }
+    let [held, most] = [0, 0];
+    changes.forEach((by, i) => { held += by; most = i ? Math.max(most, held) : held; });
+    return most;
+  });
+}
+
+/** What each op changes at its start and at its end, and what its device receives ahead of it, by amounts of stages. */
+function memoryChanges(sheet, { ops, inputs }, amounts) {
+  const of = name => amounts[name] ?? new Array(sheet.stages).fill(0);
+  const [whole, kept, stash, workB, workI, message, stored] = ['activations', 'kept', 'stash', 'work_b', 'work_i', 'message', 'stored'].map(of);
+  const [begin, after] = [new Float64Array(ops.size), new Float64Array(ops.size)];
+  const buffers = Array.from({ length: sheet.devices }, () => []); // the op whose message comes, and its size
+  const { backwards, recomputed } = passesOf(sheet, ops);
+  const trained = ops.kind.some(kind => sheet.kinds[kind].name === 'EB');
+  for (let op = 0; op < ops.size; op++) {
+    const [code, stage] = [ops.kind[op], Math.max(0, ops.stage[op])];
+    const kind = sheet.kinds[code];
+    let taken = backwards && kind.takes ? whole[stage] : 0;
+    if (backwards && recomputed(op)) taken = code === FORWARD_KIND ? stored[stage] : code === RECOMPUTE_KIND ? taken - stored[stage] : taken;
+    const freed = [0, whole[stage], whole[stage] - kept[stage], kept[stage]][kind.frees ?? 0];
+    const work = code === BACKWARD_KIND ? workB[stage] : code === INPUT_KIND ? workI[stage] : 0;
+    begin[op] = taken + work;
+    after[op] = -freed - work + (code === INPUT_KIND ? stash[stage] : 0) - (code === WEIGHTS_KIND ? stash[stage] : 0);
+    if (kind.name === 'EF') begin[op] += amounts.encoder ?? 0;
+    if (kind.name === (trained ? 'EB' : 'EF')) after[op] -= amounts.encoder ?? 0;
+    const source = inputs.neighbour[op];
+    if (source < 0 || ops.device[source] === ops.device[op] && !fedBack(sheet, ops, op)) continue;
+    const size = message.at(stage - (code === FORWARD_KIND ? 1 : 0));
+    if (code === FORWARD_KIND) begin[op] -= size;
+    else after[op] -= size;
+    if (size) buffers[ops.device[op]].push([source, size]);
+  }
+  return { begin, after, buffers };
+}
+
+/** Steps of what devices hold over time, as a curve of the page; amounts of one time count together. */
+function heldCurve(sheet, timed, amounts, makespan, name, unit, divisor = 1) {
+  const { ops, start, end } = timed;
+  const { begin, after, buffers } = memoryChanges(sheet, timed, amounts);
+  const [offsets, time, value, peak, least] = [[0], [], [], [], []];
+  for (let device = 0; device < sheet.devices; device++) {
+    const changes = [[0, amounts.always?.[device] ?? 0]];
+    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) changes.push([start[op], begin[op]], [end[op], after[op]]);
+    for (const [source, size] of buffers[device]) changes.push([end[source], size]);
+    changes.sort((a, b) => a[0] - b[0]);
+    let held = 0;
+    const first = time.length;
+    changes.forEach(([at, by], i) => {
+      held += by;
+      if (i + 1 < changes.length && changes[i + 1][0] - at <= ROUNDING * makespan) return;
+      if (time.length > first && value.at(-1) === held / divisor) return;
+      time.push(at);
+      value.push(held / divisor);
+    });
+    offsets.push(time.length);
+    peak.push(value.slice(first).reduce((a, b) => Math.max(a, b), -Infinity));
+    least.push(value.slice(first).reduce((a, b) => Math.min(a, b), Infinity));
+  }
+  return { name, unit, offsets, time: Float64Array.from(time), value: Float64Array.from(value), peak, least };
+}

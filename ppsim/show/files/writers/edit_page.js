@@ -1,0 +1,242 @@
+// An edited schedule as a timeline of the page, its numbers, and what others may ask of it at window.ppsim.
+
+const BYTES_IN = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, PiB: 1024 ** 5 };
+const COUNTED = { unit: '', activations: null }; // one activation a stage
+const BAND_OF_STREAM = [0, 3, 4, 2];
+
+/** What the page says of edited queues: times, numbers and peaks, whether they can run, and why not. */
+function answerOf(sheet, state) {
+  const timed = timeQueues(sheet, state);
+  const { ops, start, end, done, valid } = timed;
+  const found = { timed, valid, stuck: valid ? null : whyStuck(sheet, timed) };
+  found.makespan = end.reduce((most, time) => Math.max(most, time), 0);
+  found.busy = Array(sheet.devices).fill(0);
+  const [first, last] = [Array(sheet.devices).fill(Infinity), Array(sheet.devices).fill(0)];
+  let messages = 0;
+  for (let op = 0; op < ops.size; op++) {
+    const { device } = ops;
+    const input = timed.inputs.neighbour[op];
+    if (input >= 0 && (ops.device[input] !== device[op] || fedBack(sheet, ops, op))) messages++;
+    if (!done[op] || sheet.kinds[ops.kind[op]].stream) continue;
+    if (!(ops.pair[op] >= 0 && ops.pair[op] < op)) found.busy[device[op]] += end[op] - start[op];
+    first[device[op]] = Math.min(first[device[op]], start[op]);
+    last[device[op]] = Math.max(last[device[op]], end[op]);
+  }
+  const ratio = (part, whole) => whole > 0 ? Math.max(part, 0) / whole : part > 0 ? Infinity : 0;
+  found.span = Math.max(0, ...last.map((time, device) => time - first[device]).filter(Number.isFinite));
+  found.ideal = Math.max(0, ...found.busy);
+  const work = found.busy.reduce((sum, time) => sum + time, 0);
+  found.bubble_rate = ratio(found.makespan * sheet.devices - work, found.makespan * sheet.devices);
+  found.bubble_over_ideal = ratio(found.makespan - found.ideal, found.ideal);
+  found.bubble_rate_span = ratio(found.span - found.ideal, found.span);
+  found.idle = found.busy.map(time => found.makespan - time);
+  found.messages = messages;
+  found.peak = peakActivations(sheet, timed, found.makespan);
+  return found;
+}
+
+/** Times to draw: those of ops that run; the others follow, in the order of their queue, after all that runs. */
+function drawnTimes({ ops, start, end, done, duration }, makespan) {
+  const times = { start: start.slice(), end: end.slice(), end_of_all: makespan };
+  for (let device = 0; device + 1 < ops.offsets.length; device++) {
+    let free = makespan;
+    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) {
+      if (done[op]) continue;
+      const second = ops.pair[op] >= 0 && ops.pair[op] < op;
+      times.start[op] = second ? times.start[op - 1] : free;
+      times.end[op] = times.start[op] + duration[op];
+      free = Math.max(free, times.end[op]);
+    }
+    times.end_of_all = Math.max(times.end_of_all, free);
+  }
+  return times;
+}
+
+/** The chunk of an op on its device, over both replicas. */
+function chunkTable(sheet) {
+  const held = Array(sheet.devices).fill(0);
+  const table = new Map();
+  for (const row of sheet.placement) row.forEach((device, stage) => table.set(stage * sheet.devices + device, held[device]++));
+  return (stage, device) => stage < 0 ? 0 : table.get(stage * sheet.devices + device) ?? 0;
+}
+
+/** The ops that devices' rows show, as the columns of a timeline of the page. */
+function rowsOf(sheet, timed, times) {
+  const { ops, inputs, bound } = timed;
+  const place = new Int32Array(ops.size + 1).fill(NO_OP);
+  const [kept, offsets] = [[], [0]];
+  for (let device = 0; device < sheet.devices; device++) {
+    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++)
+      if (sheet.kinds[ops.kind[op]].row) place[op] = kept.push(op) - 1;
+    offsets.push(kept.length);
+  }
+  const take = values => values.constructor.from(kept, op => values[op]);
+  const placed = values => Int32Array.from(kept, op => values[op] < 0 ? values[op] : place[values[op]]);
+  const chunk = chunkTable(sheet);
+  return {
+    offsets, kept, place,
+    ops: {
+      kind: take(ops.kind), stage: take(ops.stage), microbatch: take(ops.microbatch), start: take(times.start), end: take(times.end),
+      chunk: Int32Array.from(kept, op => chunk(ops.stage[op], ops.device[op])), pair: placed(ops.pair), bound: placed(bound),
+      dependency: placed(inputs.neighbour),
+    },
+  };
+}
+
+/** What devices run beside compute, as the strips of the page show it. */
+function lanesOfQueues(sheet, { ops, done }, times) {
+  const found = [];
+  for (let op = 0; op < ops.size; op++)
+    if (sheet.kinds[ops.kind[op]].stream && done[op] && times.end[op] > times.start[op]) found.push(op);
+  const take = values => values.constructor.from(found, op => values[op]);
+  const [left, right, device] = [times.start, times.end, ops.device].map(take);
+  return {
+    device, band: Uint8Array.from(found, op => BAND_OF_STREAM[sheet.kinds[ops.kind[op]].stream]), left, right, stage: take(ops.stage),
+    microbatch: take(ops.microbatch), target: device, posted: left, awaited: left, size: new Float64Array(found.length), kind: take(ops.kind),
+    op: Int32Array.from(found),
+  };
+}
+
+/** Ops on all devices, a bar each. */
+function barsOfQueues(sheet, { ops, done }, times) {
+  const found = [];
+  for (let op = 0; op < ops.size; op++)
+    if (sheet.kinds[ops.kind[op]].everywhere && ops.lead[op] === op && done[op] && times.end[op] > times.start[op]) found.push(op);
+  const of = values => Float64Array.from(found, op => values[op]);
+  return { left: of(times.start), right: of(times.end), kind: Int32Array.from(found, op => sheet.kinds[ops.kind[op]].row ? ops.kind[op] : -1) };
+}
+
+/** The texts of numbers, as those of the page were written; what an edit leaves unknown is a dash. */
+function numbersOf(sheet, state, answer, original) {
+  const bound = answer.valid ? boundOf(sheet, state, answer, original) : null;
+  const share = answer.peak.reduce((most, peak) => Math.max(most, peak), 0) * sheet.devices / (sheet.stages * sheet.slices);
+  const most = Math.max(0, ...answer.peak);
+  const times = { makespan: answer.makespan, ideal: answer.ideal };
+  const known = {
+    ...Object.fromEntries(Object.entries(times).map(([key, time]) => [key, timed(time)])),
+    ...Object.fromEntries(['bubble_rate', 'bubble_over_ideal', 'bubble_rate_span'].map(key => [key, percent(answer[key])])),
+    ...bound ? { bound: timed(bound.time) } : {}, peak_activations: number(most), peak_activations_share: number(share), messages: number(answer.messages),
+  };
+  const notes = {
+    makespan: answer.valid ? `ideal ${number(answer.ideal)}, the work of the busiest device` : 'until then ops run, and then no more',
+    bound: bound && aboveBound(bound, answer.makespan),
+    peak_activations: `on device ${answer.peak.indexOf(most)}${sheet.devices <= 16 ? ` (${answer.peak.join(' ')})` : ''}`,
+  };
+  return Object.fromEntries(Object.entries(original.numbers).map(([key, { note }]) => [key, key in known
+    ? { text: known[key], note: notes[key] ?? note } : { text: '-', note: 'not known of an edited order' }]));
+}
+
+/** What devices hold, as the first curves of the page: memory where the page has it in bytes, and activations. */
+function curvesOf(sheet, timed, times, answer, original) {
+  const shown = { ...timed, start: times.start, end: times.end };
+  const one = new Array(sheet.stages).fill(1);
+  return original.curves.filter(curve => curve.name === 'live activations' || curve.name === 'memory' && sheet.memory).map(curve => {
+    const bytes = curve.name === 'memory';
+    const divisor = bytes ? BYTES_IN[curve.unit] ?? 1 : curve.unit ? original.chunks : 1;
+    return heldCurve(sheet, shown, bytes ? sheet.memory : { activations: one, kept: one }, times.end_of_all, curve.name, curve.unit, divisor);
+  });
+}
+
+/** An edited schedule as a timeline of the page, in place of the one that it began as. */
+function editedTimeline(sheet, state, original) {
+  const answer = answerOf(sheet, state);
+  const { timed } = answer;
+  const times = drawnTimes(timed, answer.makespan);
+  const { offsets, ops, kept, place } = rowsOf(sheet, timed, times);
+  const curves = curvesOf(sheet, timed, times, answer, original);
+  const [held] = curves;
+  const fullest = held.peak.indexOf(Math.max(...held.peak));
+  const unit = original.held[0].split(' ').slice(1).join(' ');
+  const whole = state.sources.length / sheet.slices / sheet.rounds;
+  const edited = {
+    ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, links: undefined,
+    makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
+    waits: original.waits && answer.valid ? waitsOfRows(idleOfQueues(sheet, timed, answer.makespan), place) : undefined,
+    busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,
+    numbers: numbersOf(sheet, state, answer, original), held: held.peak.map(peak => `${number(peak)} ${unit}`),
+    peak_memory: held.name === 'memory' ? { text: `${number(held.peak[fullest])} ${held.unit}`, note: `on device ${fullest}` } : undefined,
+    lane: sheet.laned ? lanesOfQueues(sheet, timed, times) : original.lane, bars: sheet.laned && original.bars ? barsOfQueues(sheet, timed, times) : undefined,
+  };
+  edited.unpacked = Promise.resolve(finish(edited));
+  return edited;
+}
+
+/** Start what edits need, once the page has its timelines. */
+async function startEditor() {
+  editor.originals = [...TIMELINES];
+  editor.sheets = await Promise.all(TIMELINES.map(sheetOf));
+  editor.past = [{ states: editor.sheets.map(sheet => sheet?.base ?? null), token: null }];
+  editor.at = 0;
+  editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
+  editor.begun = editor.sheets.map(sheet => sheet && answerOf(sheet, sheet.base));
+  [editor.selected, editor.held, editor.ghost] = [null, null, null];
+  if (!$('editor').firstChild) fillEditor();
+  if (editor.on) showEdited();
+}
+
+/** Show the edits of the address, where it has other ones than the page. */
+function editsFromAddress() {
+  const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
+  if (text === undefined || text === editsText()) return;
+  const refused = readEdits(text);
+  if (refused) return say(`Not edited: ${refused}`);
+  editor.panel = editor.past.at(-1).token?.panel ?? editor.panel;
+  toggleEditor(true);
+}
+
+/** Show what the edits have made of every timeline. */
+function showEdited() {
+  editor.sheets.forEach((sheet, panel) => {
+    if (!sheet) return;
+    const state = stateNow(panel);
+    if (state === sheet.base && !editor.on) TIMELINES[panel] = editor.originals[panel];
+    else if (TIMELINES[panel].state !== state) TIMELINES[panel] = { ...editedTimeline(sheet, state, editor.originals[panel]), state };
+  });
+  REPORT.timelines = TIMELINES;
+  const [baseline] = TIMELINES;
+  const { selected } = editor; // what undo brought back may not have it
+  if (selected && !cellsOf(stateNow(selected.panel).queues[selected.device])[selected.at]) editor.selected = null;
+  view.op = null;
+  if (editor.selected && editor.on) choose(selected.panel, selected.device, selected.at);
+  for (const timeline of TIMELINES) timeline.versus_baseline = timeline.makespan / (TIMELINES[timeline.baseline] ?? baseline).makespan - 1;
+  const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
+  SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on ? editor.begun[panel]?.makespan ?? 0 : 0))) || 1;
+  if (whole) view.range = [0, length() * 1.005];
+  showNumbers();
+  drawSoon();
+}
+
+/** What scripts and tests may ask, and do, of the schedule that is edited. */
+window.ppsim = {
+  state() {
+    const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+    const { timed, valid, stuck, makespan, bubble_rate, peak, busy, idle } = answerOf(sheet, state);
+    const memory = sheet.memory ? heldCurve(sheet, timed, sheet.memory, makespan, 'memory', 'B').peak : null;
+    const cells = state.queues.map(queue => cellsOf(queue));
+    let op = 0;
+    const starts = cells.map(queue => queue.map(cell => { const time = timed.start[op]; op += cell.length; return time; }));
+    return {
+      queues: cells.map(queue => queue.map(cell => cellText(sheet, cell))), start: starts, makespan, bubble_rate, peak, memory, busy, idle, valid,
+      sources: [...state.sources],
+      cycle: stuck && stuck.cycle.map(([each, need]) => [opLabel(sheet, timed.ops, each), opLabel(sheet, timed.ops, need)]),
+      by_cause: valid ? Object.fromEntries(sumsByCause(idleOfQueues(sheet, timed, makespan)).map((sum, cause) => [LOOKS.causes[cause].name, sum]).filter(([, sum]) => sum > 0)) : null,
+      why: stuck ? stuckWords(sheet, timed, stuck) : '',
+    };
+  },
+  move: (device, from, to) => changed(() => edit(editor.panel, 'm', device, from, to)),
+  split: (device, at) => changed(() => edit(editor.panel, 's', device, at)),
+  join: (device, at) => changed(() => edit(editor.panel, 'j', device, at)),
+  add: () => changed(() => edit(editor.panel, 'a')),
+  take: microbatch => changed(() => edit(editor.panel, 't', microbatch)),
+  undo: () => changed(() => stepBack()),
+  redo: () => changed(() => stepBack(-1)),
+  csv: () => csvOf(editor.sheets[editor.panel], stateNow()),
+};
+
+/** Do something to the schedule, show it, and let the address hold it. */
+function changed(act) {
+  const result = act();
+  showEdited();
+  setAddress();
+  return result;
+}

@@ -1,0 +1,106 @@
+// What the page says of an edited schedule: what an edit costs, how far it is above what is proved, and of queues that
+// wait for each other which ops do, in words and as lines in the chart.
+
+/** A time with its sign, such as +0.5 t_F. */
+const signed = time => `${time < 0 ? '' : '+'}${timed(Math.abs(time) < EPSILON * SPAN ? 0 : time)}`;
+
+/** The ops of queues without their order, to tell whether two states hold the same ones: whole backwards count as halves. */
+function opCounts(sheet, { queues }, halves) {
+  const found = new Map();
+  const add = code => found.set(code, (found.get(code) ?? 0) + 1);
+  queues.forEach((queue, device) => {
+    for (const code of queue) {
+      const { kind, stage, microbatch } = unpackOp(sheet, code);
+      const kinds = halves && kind === BACKWARD_KIND ? [INPUT_KIND, WEIGHTS_KIND] : [kind];
+      for (const each of kinds) add(packOp(sheet, each, stage, microbatch) * sheet.devices + device);
+    }
+  });
+  return found;
+}
+
+const sameCounts = (a, b) => a.size === b.size && [...a].every(([code, count]) => b.get(code) === count);
+
+/** A time that no order of a state's ops beats, and of what it is proved; null where none is known. */
+function boundOf(sheet, state, answer, original) {
+  if (state.sources.length !== sheet.base.sources.length || state.sources.some((source, i) => source !== i)) return null;
+  if (sameCounts(opCounts(sheet, state, false), opCounts(sheet, sheet.base, false))) {
+    const within = answer.peak.every((peak, device) => peak <= original.peak_activations[device]);
+    if (within && Number.isFinite(original.bound)) return { time: original.bound, of: 'these ops in this memory' };
+    return sheet.bound === undefined ? null : { time: sheet.bound, of: 'these ops in any memory' };
+  }
+  const split = sheet.bound_split !== undefined && sameCounts(opCounts(sheet, state, true), opCounts(sheet, sheet.base, true));
+  return split ? { time: sheet.bound_split, of: 'these ops, backwards split or not, in any memory' } : null;
+}
+
+/** How far a time is above what is proved, in words. */
+function aboveBound(bound, makespan) {
+  if (!bound) return '';
+  const above = makespan - bound.time;
+  return above <= EPSILON * makespan ? `no order of ${bound.of} takes less` : `${timed(above)} above what is proved of ${bound.of}`;
+}
+
+/** The devices that hold more than the cap, in the unit of the page's first curve. */
+const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > REPORT.cap.value * (1 + EPSILON)) : [];
+
+/** What an edited timeline amounts to, against the schedule that it began as. */
+function editedLine(panel) {
+  const timeline = TIMELINES[panel];
+  const { edited } = timeline;
+  const before = editor.begun[panel];
+  if (!edited.valid) {
+    const ran = edited.timed.done.reduce((sum, done) => sum + done, 0);
+    return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
+  }
+  const parts = [`${timed(edited.makespan)}, ${signed(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${timeline.held.join(' ')}`];
+  const over = overCap(timeline);
+  if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
+  const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
+  return [...parts, ...bound ? [bound] : []].join(' · ');
+}
+
+/** Ops that do not run are veiled; those that wait for each other are framed and joined; the held op has a ghost. */
+function editMarks(panel, geometry, theme, index) {
+  const { timeline } = panel;
+  const { edited } = timeline;
+  const red = LOOKS.highlight[+theme.dark];
+  const found = [];
+  if (editor.ghost?.panel === index) found.push(ghostMarks(panel, geometry, theme));
+  if (edited.valid) return found.join('');
+  const veiled = [...timeline.kept.keys()].filter(row => !edited.timed.done[timeline.kept[row]]);
+  const veil = veiled.map(row => box(panel, geometry, row)).join('');
+  found.push(`<path d="${veil}" fill="${theme.page}" fill-opacity="0.55"/>`);
+  const rows = new Map([...timeline.kept].map((op, row) => [op, row]));
+  const centre = row => {
+    const { ops } = timeline;
+    return `${px(inPlot(geometry, (ops.start[row] + ops.end[row]) / 2))} ${px((ops.device[row] + (1 - panel.lane) / 2) * panel.row)}`;
+  };
+  const links = edited.stuck.cycle.filter(([op, need]) => rows.has(op) && rows.has(need));
+  const lines = links.map(([op, need]) => `${box(panel, geometry, rows.get(op))}${box(panel, geometry, rows.get(need))}M${centre(rows.get(op))}L${centre(rows.get(need))}`);
+  const x = px(xOf(geometry, edited.makespan));
+  found.push(stroked([`M${x} 0v${panel.height}`], red, '1.5" stroke-dasharray="5 3'), stroked(lines, red, 2.2));
+  return `<g class="stuck">${found.join('')}</g>`;
+}
+
+/** Where the held op would land, and where the timeline would end. */
+function ghostMarks(panel, geometry, theme) {
+  const { answer, op, device, sheet } = editor.ghost;
+  const { start, end, done } = answer.timed;
+  if (!done[op]) return '';
+  const low = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 - inset(panel.row) - panel.lane : inset(panel.row);
+  const high = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 : 1 - inset(panel.row) - panel.lane;
+  const place = rectangle(panel, geometry, start[op], end[op], device + low, device + high);
+  const x = px(inPlot(geometry, answer.makespan));
+  return `<g class="ghost">${stroked([place], theme.page, 4)}${stroked([place, `M${x} 0v${panel.height}`], theme.ink, '2" stroke-dasharray="4 3')}</g>`;
+}
+
+/** What the held op would cost where it is. */
+function ghostWords({ answer, sheet, before }) {
+  if (!answer.valid || !before.valid) return answer.valid ? timed(answer.makespan) : `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
+  const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
+  const changes = LOOKS.causes.flatMap(({ name }, cause) => {
+    const by = causes[1][cause] - causes[0][cause];
+    return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signed(by)}`] : [];
+  });
+  const peaks = answer.peak.map((peak, device) => peak === before.peak[device] ? `${peak}` : `${peak} (${peak > before.peak[device] ? '+' : '−'}${Math.abs(peak - before.peak[device])})`);
+  return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}\n${changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'}`;
+}

@@ -1,0 +1,204 @@
+// A schedule that is edited: its queues, what can be done to them, undo and redo, and the address that holds all of it.
+// Queues are never changed in place, so that undo brings back what was there.
+
+const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
+const MOST_EDITS = 5000; // that an address may ask for
+const editor = { sheets: [], originals: [], past: [], at: 0, panel: 0, on: false };
+
+/** What a timeline's page carries to edit it, unpacked; null where it cannot be edited. */
+async function sheetOf(timeline) {
+  const { edit, ops } = timeline;
+  if (!edit || edit.off) return null;
+  const whole = edit.queues ? await columns({ ...edit.queues }, 'kind', 'stage', 'microbatch', 'pair') : ops;
+  const { offsets } = edit.queues ?? timeline;
+  const [time, scale] = await Promise.all([edit.time, edit.scale ?? []].map(rows => Promise.all(rows.map(column))));
+  const sheet = {
+    ...edit, kinds: REPORT.edit_kinds, devices: timeline.devices, stages: timeline.stages, time, laned: Boolean(edit.queues),
+    scale: scale.length ? scale : null, comm: typeof edit.comm === 'number' ? edit.comm : await column(edit.comm),
+    pairTime: edit.pair_time ? await column(edit.pair_time) : null, speed: edit.speed ? await column(edit.speed) : null,
+    slices: edit.slices ?? 1, partly: edit.partly ?? [], rounds: edit.rounds ?? 1, feedsBack: Boolean(edit.feeds_back),
+    feedback: edit.feedback ?? null, roundMicrobatches: timeline.microbatches / (edit.rounds ?? 1), each: null,
+  };
+  const queues = Array.from({ length: timeline.devices }, (_, device) => {
+    const queue = [];
+    for (let op = offsets[device]; op < offsets[device + 1]; op++)
+      queue.push(packOp(sheet, whole.kind[op], whole.stage[op], whole.microbatch[op], Number(whole.pair[op] > op)));
+    return queue;
+  });
+  if (edit.each) {
+    const each = await column(edit.each);
+    sheet.each = new Map(queues.flatMap((queue, device) => queue.map((code, i) =>
+      [(code - code % 2) * sheet.devices + device, each[offsets[device] + i]])));
+  }
+  sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
+  return sheet;
+}
+
+/** A queue as cells: an op each, or the two of a pair. */
+function cellsOf(queue) {
+  const cells = [];
+  for (let i = 0; i < queue.length; i++) cells.push(queue[i] % 2 ? [queue[i], queue[++i]] : [queue[i]]);
+  return cells;
+}
+
+const cellText = (sheet, cell) => {
+  const labels = cell.map(code => { const { kind, stage, microbatch } = unpackOp(sheet, code); return stagedLabel(sheet, kind, stage, microbatch); });
+  return labels.length > 1 ? `(${labels.join(';')})OVERLAP_F_B` : labels[0];
+};
+
+/** The queues as torch's CSV writes them, which `ppsim run` reads. */
+const csvOf = (sheet, { queues }) => `${queues.map(queue => cellsOf(queue).map(cell => cellText(sheet, cell)).join(',')).join('\n')}\n`;
+
+/** A place that is a whole number from 0 to below `count`; throws where it is none. */
+function placeIn(value, count, what) {
+  if (!Number.isInteger(value) || value < 0 || value >= count) throw Error(`not a ${what}: ${String(value).slice(0, 20)}; expected 0 to ${count - 1}`);
+  return value;
+}
+
+/** The cells of a device, and the place of one of them. */
+function cellAt(sheet, state, device, at) {
+  const cells = cellsOf(state.queues[placeIn(device, sheet.devices, 'device')]);
+  placeIn(at, cells.length, 'place in the queue');
+  return cells;
+}
+
+const withCells = (state, device, cells) => ({ ...state, queues: state.queues.with(device, cells.flat()) });
+
+/** What can be done to a state, by the letter that the address has for it; each returns the next state, or throws. */
+const EDITS = {
+  /** Move a cell of a device to another place in its queue. */
+  m(sheet, state, device, from, to) {
+    const cells = cellAt(sheet, state, device, from);
+    placeIn(to, cells.length, 'place in the queue');
+    const [cell] = cells.splice(from, 1);
+    cells.splice(to, 0, cell);
+    return withCells(state, device, cells);
+  },
+  /** Split a backward into I, which takes its place, and W right behind. */
+  s(sheet, state, device, at) {
+    const cells = cellAt(sheet, state, device, at);
+    const whole = cells[at].findIndex(code => unpackOp(sheet, code).kind === BACKWARD_KIND);
+    if (whole < 0) throw Error(`not a full backward: ${cellText(sheet, cells[at])}; select a B`);
+    if (sheet.each && cells[at].length > 1) throw Error(`${cellText(sheet, cells[at])} was timed as one; it cannot be split`);
+    const { stage, microbatch, paired } = unpackOp(sheet, cells[at][whole]);
+    cells[at][whole] = packOp(sheet, INPUT_KIND, stage, microbatch, paired);
+    cells.splice(at + 1, 0, [packOp(sheet, WEIGHTS_KIND, stage, microbatch)]);
+    return withCells(state, device, cells);
+  },
+  /** Join the two halves of a backward where its I is. */
+  j(sheet, state, device, at) {
+    const cells = cellAt(sheet, state, device, at);
+    const half = cells[at].map(code => unpackOp(sheet, code)).find(({ kind }) => kind === INPUT_KIND || kind === WEIGHTS_KIND);
+    if (!half) throw Error(`not half of a backward: ${cellText(sheet, cells[at])}; select an I or a W`);
+    const { stage, microbatch } = half;
+    const where = kind => cells.findIndex(cell => cell.some(code => code - code % 2 === packOp(sheet, kind, stage, microbatch)));
+    const [input, weights] = [where(INPUT_KIND), where(WEIGHTS_KIND)];
+    if (input < 0 || weights < 0 || cells[weights].length > 1) throw Error(`${cellText(sheet, cells[at])} has no other half on device ${device} to join`);
+    cells[input] = cells[input].map(code => code - code % 2 === packOp(sheet, INPUT_KIND, stage, microbatch)
+      ? packOp(sheet, BACKWARD_KIND, stage, microbatch, code % 2) : code);
+    cells.splice(weights, 1);
+    return withCells(state, device, cells);
+  },
+  /** Take a microbatch off, with all its slices; those after it are counted anew. */
+  t(sheet, state, microbatch) {
+    const { slices } = sheet;
+    if (sheet.rounds > 1) throw Error('a schedule of several rounds keeps its microbatches');
+    if (state.sources.length === slices) throw Error('the last microbatch stays');
+    placeIn(microbatch, state.sources.length / slices, 'microbatch');
+    const [first, stop] = [microbatch * slices, (microbatch + 1) * slices];
+    const kept = code => { const at = unpackOp(sheet, code).microbatch; return at < first || at >= stop; };
+    const renumbered = (code, paired) => {
+      const found = unpackOp(sheet, code);
+      return packOp(sheet, found.kind, found.stage, found.microbatch - (found.microbatch >= stop ? slices : 0), paired);
+    };
+    const queues = state.queues.map(queue => cellsOf(queue).flatMap(cell => {
+      const left = cell.filter(kept);
+      return left.map((code, i) => renumbered(code, Number(left.length > 1 && i === 0)));
+    }));
+    return { ...state, queues, sources: state.sources.toSpliced(first, slices) };
+  },
+  /** Add a microbatch: each of its ops right behind the last one's, which never makes a circle of waits. */
+  a(sheet, state) {
+    if (sheet.rounds > 1) throw Error('a schedule of several rounds keeps its microbatches');
+    if (sheet.kinds.some(kind => kind.needs?.some(need => need.ahead)))
+      throw Error('no microbatch can be added: ops of this schedule wait for those of the next one');
+    const last = state.sources.length - sheet.slices;
+    const queues = state.queues.map(queue => cellsOf(queue).flatMap(cell => [...cell, ...copiesOf(sheet, cell, last)]));
+    return { ...state, queues, sources: [...state.sources, ...state.sources.slice(last)] };
+  },
+};
+
+/** Ops of one more microbatch, for those of a cell that are of the last one. */
+const copiesOf = (sheet, cell, last) => cell.map(code => unpackOp(sheet, code)).filter(({ microbatch }) => microbatch >= last)
+  .map(({ kind, stage, microbatch }) => packOp(sheet, kind, stage, microbatch + sheet.slices));
+
+const stateNow = (panel = editor.panel) => editor.past[editor.at].states[panel];
+
+/** Do an edit to a panel's state and remember it; throws where it cannot be done. */
+function edit(panel, letter, ...numbers) {
+  const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
+  if (!sheet) throw Error(`this schedule cannot be edited: ${TIMELINES[panel]?.edit?.off ?? 'the page has no costs of it'}`);
+  const next = EDITS[letter](sheet, state, ...numbers);
+  editor.past.length = editor.at + 1;
+  editor.past.push({ states: editor.past[editor.at].states.with(panel, next), token: { panel, letter, numbers } });
+  editor.at++;
+}
+
+/** Go back by one edit, or forth again by -1; whether there was one. */
+function stepBack(by = 1) {
+  const to = editor.at - by;
+  if (to < 0 || to >= editor.past.length) return false;
+  editor.at = to;
+  return true;
+}
+
+/** A short number of what all panels begin with, so that a link is not read for another schedule. */
+function baseNumber() {
+  let sum = 0x811c9dc5;
+  for (const [panel, sheet] of editor.sheets.entries())
+    for (const sign of sheet ? csvOf(sheet, editor.past[0].states[panel]) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);
+  return (sum >>> 0).toString(36);
+}
+
+/** The edits so far as a link has them, empty where there are none; moves of one cell in a row are one. */
+function editsText() {
+  const tokens = [];
+  for (const { token } of editor.past.slice(1, editor.at + 1)) {
+    const { panel, letter, numbers } = token;
+    const before = tokens.at(-1);
+    const follows = letter === 'm' && before?.letter === 'm' && before.panel === panel && before.numbers[0] === numbers[0] && before.numbers[2] === numbers[1];
+    if (follows) tokens[tokens.length - 1] = { panel, letter, numbers: [numbers[0], before.numbers[1], numbers[2]] };
+    else tokens.push(token);
+  }
+  if (!tokens.length) return '';
+  return [baseNumber(), ...tokens.map(({ panel, letter, numbers }) => `${panel || ''}${letter}${numbers.join('.')}`)].join('~');
+}
+
+/** Read the edits of a link, which anybody may have written: all of them, or none and why not. */
+function readEdits(text) {
+  const [base, ...tokens] = text.split('~');
+  editor.past.length = 1;
+  editor.at = 0;
+  if (base !== baseNumber()) return 'the link is of another schedule';
+  if (tokens.length > MOST_EDITS) return `the link has ${tokens.length} edits; expected ${MOST_EDITS} at most`;
+  try {
+    for (const token of tokens) {
+      const found = /^(\d{0,3})([a-z])((?:\d{1,6}(?:\.\d{1,6}){0,3})?)$/.exec(token);
+      if (!found || !Object.hasOwn(EDITS, found[2])) throw Error(`not an edit: ${token.slice(0, 20)}`);
+      const numbers = found[3] ? found[3].split('.').map(Number) : [];
+      if (numbers.length !== EDITS[found[2]].length - 2) throw Error(`not an edit: ${token.slice(0, 20)}`);
+      edit(placeIn(Number(found[1]), editor.sheets.length, 'schedule'), found[2], ...numbers);
+    }
+  } catch (error) {
+    editor.past.length = 1;
+    editor.at = 0;
+    return `the link's edits do not fit this schedule: ${error.message}`;
+  }
+  return '';
+}
+
+/** What the address says of the edits: all of them, or nothing where a link would be too long. */
+function editsPart() {
+  const text = editsText();
+  return text && text.length <= LONGEST_ADDRESS ? `e=${text}` : '';
+}

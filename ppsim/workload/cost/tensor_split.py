@@ -1,0 +1,325 @@
+"""How the products of a layer are split over GPUs: what each holds, and the collectives between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ppsim.core.ops import Kind
+from ppsim.errors import InputError
+from ppsim.workload.cost.communication import Group, exchange_bytes, exchange_seconds, gather_seconds, group_of
+from ppsim.workload.cost.costs import content_times, exchanged, gathered_bytes, gathered_shares
+from ppsim.workload.cost.overlap import ATTENTION, BLOCKS
+from ppsim.workload.hardware.efficiency import efficiency_of, seconds
+from ppsim.workload.hardware.hardware import Machine
+from ppsim.workload.model import operators as ops
+from ppsim.workload.model.contents import StageContent, count_layer_parameters
+from ppsim.workload.model.model import COMPRESSED, STATES, Layer, Model, kinds_of, layer_parameters, mtp_kind
+from ppsim.workload.model.operators import Operators
+from ppsim.workload.model.parallel import Parallel
+
+COLUMN, ROW, GROUPS, EXPERTS, WHOLE = "column-parallel", "row-parallel", "by groups of heads", "by experts", "whole"
+ROUTED = ("experts in", "experts out")
+GROUPED = "attention output down"  # of DeepSeek-V4: a matrix for each group of heads
+MIXING = (*ATTENTION, "state")  # the work on a GPU's own heads
+
+
+class Matrices(NamedTuple):
+    """``number`` matrices of ``rows`` inputs and ``columns`` outputs."""
+
+    rows: int
+    columns: int
+    number: int = 1
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all of them."""
+        return self.rows * self.columns * self.number
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product with weights.
+
+    Attributes:
+        name: as ``ppsim model`` lists it.
+        way: COLUMN, ROW, GROUPS, EXPERTS or WHOLE.
+        whole: the weights in the model.
+        held: the weights on each GPU.
+        ranks: GPUs that the weights are divided over.
+        seconds: of its forward; None without a machine.
+    """
+
+    name: str
+    way: str
+    whole: Matrices
+    held: Matrices
+    ranks: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Work without weights on a GPU's own heads: attention, or the state of a layer.
+
+    Attributes:
+        name: as ``ppsim model`` lists it.
+        heads: of each GPU.
+        of: heads in all.
+        seconds: of its forward; None without a machine.
+    """
+
+    name: str
+    heads: int
+    of: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a forward.
+
+    Attributes:
+        name: all-gather, reduce-scatter, all-reduce or all-to-all.
+        group: tp, cp or ep.
+        ranks: GPUs that take part.
+        carries: what it moves.
+        size: bytes that it makes, starts from or sends on a GPU.
+        sent: bytes that each GPU sends.
+        seconds: None without a machine.
+    """
+
+    name: str
+    group: str
+    ranks: int
+    carries: str
+    size: float
+    sent: float
+    seconds: float | None
+
+
+Part = Product | Mixing | Collective
+
+
+@dataclass(frozen=True)
+class LayerSplit:
+    """How one kind of layer is split.
+
+    Attributes:
+        layer: the kind.
+        count: layers of the kind, and of multi-token prediction.
+        parts: products, work on heads and collectives of a forward, in order.
+        others: parameters of the whole layer outside products: norms, biases and the like.
+        counted: parameters of a GPU as the tables of ``ppsim model`` count them: an even share of all.
+        copies: weights of products on each GPU beyond its even share, as others hold them too.
+        seconds: of a forward of a microbatch, overlap included; None without a machine.
+    """
+
+    layer: Layer
+    count: tuple[int, int]
+    parts: tuple[Part, ...]
+    others: int
+    counted: float
+    copies: float
+    seconds: float | None
+
+    @property
+    def products(self) -> list[Product]:
+        """Its products with weights."""
+        return [part for part in self.parts if isinstance(part, Product)]
+
+    @property
+    def held(self) -> int:
+        """Parameters of products on each GPU."""
+        return sum(product.held.parameters for product in self.products)
+
+
+def layer_splits(model: Model, parallel: Parallel, machine: Machine | None = None) -> list[LayerSplit]:
+    """Return how each kind of layer of a model is split over tensor- and expert-parallel ranks.
+
+    Raises:
+        InputError: heads, experts or the width of a matrix do not divide over the ranks.
+    """
+    ops.check_division(model, parallel)
+    kinds = Counter(kinds_of(model))
+    extra = Counter({mtp_kind(model): model.mtp} if model.mtp else {})
+    return [
+        _split(model, parallel, machine, layer, (kinds[layer], extra[layer]))
+        for layer in dict.fromkeys([*kinds, *extra])
+    ]
+
+
+def _split(
+    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer, count: tuple[int, int]
+) -> LayerSplit:
+    _check_heads(model, parallel, layer)
+    alone = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
+    parts = tuple(_parts(model, parallel, machine, layer))
+    products = [part for part in parts if isinstance(part, Product)]
+    forward = [float(content_times(model, each, parallel, alone)[Kind.F]) for each in _machines(machine)]
+    others = layer_parameters(model, layer) - sum(product.whole.parameters for product in products)
+    counted = sum(count_layer_parameters(model, parallel, alone))
+    return LayerSplit(
+        layer,
+        count,
+        parts,
+        others,
+        counted,
+        copies=sum(product.held.parameters for product in products) + others / parallel.tp - counted,
+        seconds=max(forward, default=None),
+    )
+
+
+def _check_heads(model: Model, parallel: Parallel, layer: Layer) -> None:
+    """Refuse heads of keys and values, of states, and groups of heads that do not divide."""
+    name, tp = model.name or "the model", parallel.tp
+    if layer.mixer in STATES:
+        amounts = {"heads of states": model.state_heads, "groups of states": model.state_groups}
+    else:
+        amounts = {"groups of heads": model.o_groups} if model.o_lora else {}
+        amounts |= {} if model.kv_lora or model.o_lora else {"heads of keys and values": model.kv_heads}
+    if layer.mixer == "none":
+        amounts = {}
+    for what, amount in amounts.items():
+        copies = what == "heads of keys and values" and tp % amount == 0
+        if amount % tp and not copies:
+            fits = next(n for n in range(min(tp, amount), 0, -1) if amount % n == 0 and model.heads % n == 0)
+            raise InputError(f"{name}: {amount} {what} over tp = {tp} do not divide", f"--tp {fits}")
+
+
+def _parts(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Part]:
+    """List products, work on heads and collectives of a forward."""
+    own = ops.layer_operators(model, parallel, layer)
+    single = replace(parallel, tp=1, cp=1, ep=1, pp=1, dp=1, vp=1)
+    whole = ops.layer_operators(model, single, layer)
+    times = _seconds(own, parallel, machine)
+    waiting = [needs for needs, makes in BLOCKS if makes in own.names]
+    kept = gathered_bytes(model, parallel, layer)[1]
+    for i, name in enumerate(own.names):
+        for needs in [needs for needs in waiting if name in needs]:
+            waiting.remove(needs)
+            yield from _before(model, parallel, machine, layer)
+        if name == "experts in":
+            yield from _exchange(model, parallel, machine, "tokens to their experts")
+        if name in MIXING:
+            if name in (*ATTENTION[:2], "state"):
+                yield from _around(parallel, machine, kept)
+            heads = model.state_heads if name == "state" else model.heads
+            yield Mixing(name, heads // parallel.tp, heads, times[i])
+        elif own.flops[ops.WEIGHTS, i]:
+            yield _product(model, parallel, name, _matrices(whole, i), _matrices(own, i), times[i])
+        if name == "experts out":
+            yield from _exchange(model, parallel, machine, "results back to their GPUs")
+        if any(name == makes for _, makes in BLOCKS):
+            yield from _after(model, parallel, machine, layer)
+
+
+def _matrices(operators: Operators, i: int) -> Matrices:
+    """Return the weights of a product, and how many matrices they are; sizes may be no whole numbers yet."""
+    m, n, k = operators.size[:, i].tolist()
+    number = operators.flops[ops.FORWARD, i] / (2 * m * n * k)
+    return Matrices(k, n, round(number))
+
+
+def _product(
+    model: Model, parallel: Parallel, name: str, whole: Matrices, held: Matrices, forward: float | None
+) -> Product:
+    for side in held[:2]:
+        if side != round(side):
+            size = whole.columns if held.columns != whole.columns else whole.rows
+            said = f"{name} of {size:,.0f}, which does not divide over tp = {parallel.tp}"
+            fits = next(n for n in range(parallel.tp, 0, -1) if size % n == 0 and model.heads % n == 0)
+            raise InputError(f"{model.name or 'the model'} has {said}", f"--tp {fits}")
+    whole, held = (Matrices(round(each.rows), round(each.columns), each.number) for each in (whole, held))
+    ranks = 1
+    if name in ROUTED and parallel.ep > 1:
+        way, ranks = EXPERTS, parallel.ep
+    elif held.columns != whole.columns:
+        way, ranks = COLUMN, parallel.tp
+    elif held.rows != whole.rows:
+        way, ranks = GROUPS if name == GROUPED else ROW, parallel.tp
+    else:
+        way = WHOLE
+    return Product(name, way, whole, held, ranks, forward)
+
+
+def _machines(machine: Machine | None) -> list[Machine]:
+    """Return a machine for each kind of its nodes; the slowest counts."""
+    if machine is None:
+        return []
+    return [kind.machine for kind in machine.kinds] or [machine]
+
+
+def _seconds(operators: Operators, parallel: Parallel, machine: Machine | None) -> list[float | None]:
+    """Return the forward seconds of each operator."""
+    found = list[list[float]]()
+    for each in _machines(machine):
+        times = seconds(operators, each.gpu, efficiency_of(each.gpu, parallel), parallel.precision)
+        found.append(times[ops.FORWARD].tolist())
+    return [max(row) for row in zip(*found, strict=True)] or [None] * len(operators.names)
+
+
+def _before(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Collective]:
+    """The gather ahead of a block's first product, with sequence parallelism."""
+    if parallel.tp > 1 and parallel.sequence_parallel:
+        size = gathered_bytes(model, parallel, layer)[0] * gathered_shares(parallel)[ops.FORWARD]
+        yield _gather(parallel, machine, "all-gather", "tp", "hidden states of all tokens", size)
+
+
+def _after(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Collective]:
+    """The sum behind a block's last product."""
+    if parallel.tp > 1:
+        size = gathered_bytes(model, parallel, layer)[0]
+        name = "reduce-scatter" if parallel.sequence_parallel else "all-reduce"
+        yield _gather(parallel, machine, name, "tp", "partial sums of hidden states", size)
+
+
+def _around(parallel: Parallel, machine: Machine | None, kept: float) -> Iterator[Collective]:
+    """The keys and values that attention needs of other context-parallel ranks."""
+    if parallel.cp > 1 and kept:
+        yield _gather(parallel, machine, "all-gather", "cp", "keys and values of all tokens", kept)
+
+
+def _gather(parallel: Parallel, machine: Machine | None, name: str, kind: str, carries: str, size: float) -> Collective:
+    """A gather, a scatter, or a sum, which sends and takes as much as both."""
+    group, times = group_of(parallel, kind), 2 if name == "all-reduce" else 1
+    sent = times * size * (group.size - 1) / group.size
+    took = [times * _gather_seconds(each, parallel, group, size, name) for each in _machines(machine)]
+    return Collective(name, kind, group.size, carries, size, sent, max(took, default=None))
+
+
+def _gather_seconds(machine: Machine, parallel: Parallel, group: Group, size: float, name: str) -> float:
+    found = efficiency_of(machine.gpu, parallel)
+    return gather_seconds(machine, found, group, size, summed=name == "all-reduce")
+
+
+def _exchange(model: Model, parallel: Parallel, machine: Machine | None, carries: str) -> Iterator[Collective]:
+    """The exchange of tokens before or behind experts."""
+    group = group_of(parallel, "ep")
+    if group.size == 1:
+        return
+    size, visits, nodes = exchanged(model, parallel)
+    machines = _machines(machine)
+    sent = [sum(exchange_bytes(each, group, size, visits, nodes)) for each in machines]
+    took = [
+        parallel.load * exchange_seconds(each, efficiency_of(each.gpu, parallel), group, size, visits, nodes)
+        for each in machines
+    ]
+    whole = size * (group.size - 1) / group.size
+    ends = max(sent, default=whole), max(took, default=None)
+    yield Collective("all-to-all", "ep", group.size, carries, size, *ends)
+
+
+def remarks(model: Model, parallel: Parallel, layer: Layer) -> list[str]:
+    """Return what a reader must know beside the parts of a layer."""
+    said = []
+    plain = layer.mixer not in (*STATES, *COMPRESSED, "none") and not model.kv_lora
+    if plain and parallel.tp > model.kv_heads:
+        each = parallel.tp // model.kv_heads
+        said.append(f"each of {model.kv_heads} heads of keys and values is on {each} GPUs")
+    latent = layer.mixer not in (*STATES, "none") and (model.kv_lora or model.o_lora)
+    if latent and parallel.tp > 1 and parallel.sequence_parallel:
+        said.append("the all-gather of latent attention is priced as wide as hidden states, as in all times of ppsim")
+    return said

@@ -1,0 +1,217 @@
+"""Read a layout of ranks from the Mermaid flowchart that :func:`ppsim.workload.plans.ranks.flowchart` draws.
+
+Boxes of ranks lie in subgraphs of pipeline devices, which lie in subgraphs of data replicas. Of each kind all are
+drawn, or the first ones and the last, with how many there are. Arrows, and nodes in titles of devices, are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import STANDARD_INPUT, shorten
+from ppsim.base.unpack.texts import split_lines
+from ppsim.errors import InputError
+from ppsim.workload.model.parallel import MOST, RANK_ORDERS
+
+SUFFIX = ".mmd"
+LINE = 600  # bytes of memory that a line takes while it is read
+HINT = "a flowchart of ranks is what ppsim plan --model ... --cluster ... -o ranks.mmd writes"
+_N = r"(\d{1,8})"
+_REPLICA = re.compile(rf'subgraph \w+\["data replica {_N}"\]', re.ASCII)
+_DEVICE = re.compile(rf'subgraph \w+\["pipeline device {_N}(?:, node [\d .-]{{1,40}})?"\]', re.ASCII)
+_RANK = re.compile(rf'\w+\["rank {_N}<br/>(?:context {_N}, )?tensor {_N}"\]', re.ASCII)
+_MORE = re.compile(rf'\w+\["{_N} more"\]', re.ASCII)
+_LEFT = re.compile(
+    rf"%% of (?:{_N} replicas)?(?: and )?(?:{_N} pipeline devices)? the first \d and the last are drawn", re.ASCII
+)
+_ARROW = re.compile(r'\w+ (?:-->|<-\.->)(?:\|"[^"|]{0,200}"\|)? \w+', re.ASCII)
+_OTHERS = re.compile(r"(?:flowchart|graph) (?:LR|TB|TD|RL|BT)|direction (?:LR|TB|TD|RL|BT)|%%.*|```(?:mermaid)?|")
+_STARTS = re.compile(r"^[ \t]*(?:flowchart|graph)\b", re.M)
+
+
+@dataclass(frozen=True)
+class RankLayout:
+    """Sizes of parallel groups and the order of ranks.
+
+    Attributes:
+        source: the file.
+        tp: tensor-parallel ranks.
+        cp: context-parallel ranks.
+        pp: pipeline devices.
+        dp: data replicas.
+        rank_order: of :data:`RANK_ORDERS`, the first where both number alike.
+    """
+
+    source: str
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    rank_order: str
+
+    @property
+    def gpus(self) -> int:
+        """Ranks in all."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes by the names of their options."""
+        return {name: getattr(self, name) for name in ("tp", "cp", "pp", "dp")}
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A drawn rank: its number, its place, and the line that has it."""
+
+    rank: int
+    replica: int
+    device: int
+    context: int
+    tensor: int
+    line: int
+
+
+@dataclass
+class _Chart:
+    """What is drawn: boxes, ranks that are not by replica and device, and how many replicas and devices are said."""
+
+    boxes: list[_Box] = field(default_factory=list)
+    hidden: Counter[tuple[int, int]] = field(default_factory=Counter)
+    replicas: int | None = None
+    devices: int | None = None
+
+
+def shows_ranks(path: str) -> bool:
+    """Tell whether a path is a flowchart of ranks."""
+    if path == STANDARD_INPUT or not path.lower().endswith(SUFFIX) or not Path(path).is_file():
+        return False
+    try:
+        text = read_text(path, HINT)
+    except InputError:
+        return False
+    return bool(_STARTS.search(text)) and '["rank ' in text
+
+
+def read_ranks(path: str) -> RankLayout:
+    """Read the sizes and the order of ranks.
+
+    Raises:
+        InputError: the file cannot be read, a line is not of such a flowchart, ranks are missing, drawn twice, or
+            numbered in an order that ppsim does not know.
+    """
+    source = name_of(path)
+    return parse_ranks(read_text(path, HINT), source)
+
+
+def parse_ranks(text: str, source: str) -> RankLayout:
+    """Read the sizes and the order of ranks from a flowchart's text; raises as :func:`read_ranks`."""
+    lines = split_lines(text, source, LINE)
+    if not _STARTS.search(text):
+        raise InputError(f"'{source}' is not a flowchart", HINT)
+    chart = _read_lines(lines, source)
+    if not chart.boxes:
+        raise InputError(f"'{source}' has no ranks", HINT)
+    replicas = _count(source, "data replica", {box.replica for box in chart.boxes}, chart.replicas)
+    devices = _count(source, "pipeline device", {box.device for box in chart.boxes}, chart.devices)
+    tensor, context = (1 + max(getattr(box, name) for box in chart.boxes) for name in ("tensor", "context"))
+    total = replicas * devices * tensor * context
+    if total > MOST:
+        raise InputError(f"'{source}' has {total:,} ranks, more than {MOST:,}", HINT)
+    _check_devices(source, chart, tensor * context)
+    found = RankLayout(source, tensor, context, devices, replicas, "")
+    return RankLayout(source, tensor, context, devices, replicas, _order(found, chart.boxes))
+
+
+def _read_lines(lines: list[str], source: str) -> _Chart:
+    chart, replica, device = _Chart(), -1, -1
+    seen = set[tuple[int, int]]()
+    for number, line in enumerate(lines, start=1):
+        word = line.strip()
+        if replica >= 0 and device < 0 and (found := _DEVICE.fullmatch(word)):
+            device = int(found[1])
+            if (replica, device) in seen:
+                raise _unreadable(source, number, line, f"pipeline device {device} of data replica {replica} again")
+            seen.add((replica, device))
+        elif replica < 0 and (found := _REPLICA.fullmatch(word)):
+            replica = int(found[1])
+            if any(replica == known for known, _ in seen):
+                raise _unreadable(source, number, line, f"data replica {replica} again")
+        elif device >= 0 and (found := _RANK.fullmatch(word)):
+            rank, context, tensor = (int(each or 0) for each in found.groups())
+            chart.boxes.append(_Box(rank, replica, device, context, tensor, number))
+        elif device >= 0 and (found := _MORE.fullmatch(word)):
+            chart.hidden[replica, device] += int(found[1])
+        elif word == "end" and replica >= 0:
+            replica, device = (replica, -1) if device >= 0 else (-1, -1)
+        elif (found := _LEFT.fullmatch(word)) and any(found.groups()):
+            chart.replicas, chart.devices = (None if each is None else int(each) for each in found.groups())
+        elif not (_OTHERS.fullmatch(word) or _ARROW.fullmatch(word)):
+            where = "a rank outside of a pipeline device" if _RANK.fullmatch(word) else "not of a layout of ranks"
+            raise _unreadable(source, number, line, where)
+    if replica >= 0:
+        raise InputError(f"'{source}' ends inside data replica {replica}", HINT)
+    return chart
+
+
+def _count(source: str, what: str, drawn: set[int], said: int | None) -> int:
+    """Return how many there are: all are drawn, or a line says how many."""
+    count = 1 + max(drawn)
+    if said is None and len(drawn) < count:
+        missing = min(set(range(len(drawn) + 1)) - drawn)
+        raise InputError(f"'{source}': {what} {missing} of {count} is not drawn", HINT)
+    if said is not None and said != count:
+        raise InputError(f"'{source}' says that there are {said} {what}s, and the last one drawn is {count - 1}", HINT)
+    return count
+
+
+def _check_devices(source: str, chart: _Chart, each: int) -> None:
+    """Prove that every replica that is drawn has every device that is, with all of its ranks."""
+    replicas, devices = ({getattr(box, name) for box in chart.boxes} for name in ("replica", "device"))
+    drawn = Counter((box.replica, box.device) for box in chart.boxes)
+    for replica in sorted(replicas):
+        for device in sorted(devices):
+            count = drawn[replica, device] + chart.hidden[replica, device]
+            if count != each:
+                where = f"pipeline device {device} of data replica {replica}"
+                raise InputError(f"'{source}': {where} has {count} of {each} ranks", HINT)
+
+
+def _order(layout: RankLayout, boxes: list[_Box]) -> str:
+    """Return the order that numbers the ranks so; refuse a place or a number that is drawn twice."""
+    drawn = dict[tuple[int, ...], int]()
+    for box in boxes:
+        for key, what in (
+            ((box.replica, box.device, box.context, box.tensor), "this place"),
+            ((box.rank,), "this rank"),
+        ):
+            if key in drawn:
+                raise InputError(f"{layout.source}, line {box.line}: {what} was drawn in line {drawn[key]}", HINT)
+            drawn[key] = box.line
+    wrong = dict[str, _Box]()
+    for order in dict.fromkeys(RANK_ORDERS.values()):
+        off = next((box for box in boxes if box.rank != _rank(layout, order, box)), None)
+        if off is None:
+            return order
+        wrong[order] = off
+    last = max(wrong.values(), key=lambda box: box.line)
+    there = ", ".join(f"{order} has {_rank(layout, order, last)} there" for order in wrong)
+    place = f"data replica {last.replica}, pipeline device {last.device}, context {last.context}, tensor {last.tensor}"
+    raise InputError(f"{layout.source}, line {last.line}: rank {last.rank} lies at {place}; {there}", HINT)
+
+
+def _rank(layout: RankLayout, order: str, box: _Box) -> int:
+    """Return the number that an order gives a place."""
+    outer, inner, count = box.device, box.replica, layout.dp
+    if order.endswith("dp"):
+        outer, inner, count = box.replica, box.device, layout.pp
+    return ((outer * count + inner) * layout.cp + box.context) * layout.tp + box.tensor
+
+
+def _unreadable(source: str, number: int, line: str, why: str) -> InputError:
+    excerpt = shorten(line.strip(), 120)
+    return InputError(f"{source}, line {number}: {why}\n  {excerpt}\n  {'^' * len(excerpt)}", HINT)

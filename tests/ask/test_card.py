@@ -1,0 +1,171 @@
+"""Notebook cards: the verdict, a small picture and the table, in a size that a screen has."""
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import ppsim
+from ppsim.ask.answer import Answer
+from ppsim.ask.card import LINES
+from ppsim.questions import list_functions
+from tests.browser import started
+
+ROOT = Path(__file__).parents[2]
+RECORD = str(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz")
+LARGEST = 30_000  # bytes
+SCREEN = {"width": 900, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # a small laptop's
+KERNEL = ("nbformat", "nbconvert", "ipykernel")
+
+CARDS = {
+    "run": "pp.run('1f1b', devices=4, microbatches=8)",
+    "run, many ops": "pp.run('zb-v', devices=64, microbatches=256)",
+    "run, pairs": "pp.run('dualpipe', devices=8, microbatches=20)",
+    "run, lanes": "pp.run('gis', devices=4, microbatches=8)",
+    "run, rounds": "pp.run('decode', devices=4, microbatches=4, steps=4)",
+    "run, grid": "pp.run('1f1b', devices=4, microbatches=8, grid=True)",
+    "compare": "pp.compare(['1f1b', 'zb-1p', 'interleaved', 'zb-v', 'gpipe'], devices=8, microbatches=32)",
+    "sweep": "pp.sweep(['1f1b', 'zb-1p'], devices=[4, 8], microbatches=[8, 16, 32])",
+    "jitter": "pp.jitter(['1f1b', 'zb-1p'], devices=4, microbatches=8, samples=50)",
+    "memory": "pp.memory('1f1b', devices=4, microbatches=8, cap=4)",
+    "explain": "pp.explain('1f1b', devices=4, microbatches=8)",
+    "diff": "pp.diff('1f1b', 'zb-1p', devices=8, microbatches=32)",
+    "layout": "pp.layout('Et*3|(tt|)*14tL')",
+    "model": "pp.model('llama3-8b', tp=2, devices=4, microbatches=8, cluster='dgx-h100')",
+    "partition": "pp.partition('1f1b', devices=4, microbatches=8, t_layer=[1] * 17)",
+    "optimize": "pp.optimize(devices=2, microbatches=3)",
+    "check": "pp.check('order.csv')",
+    "read": "pp.read('order.csv')",
+    "convert": "pp.convert('order.csv', 'order.json')",
+    "validate": f"pp.validate(from_record={RECORD!r})",
+}
+
+
+class Texts(HTMLParser):
+    """The texts of a card by the tag they stand in; every tag and every attribute must be one that notebooks keep."""
+
+    KEPT = frozenset({"div", "p", "pre", "svg", "path", "rect", "text", "g", "image"})
+
+    def __init__(self, card: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, str]] = []
+        self.feed(card)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in self.KEPT
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in self.KEPT
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.found.append((self.open[-1], data))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("cards")
+    ppsim.run("1f1b", devices=4, microbatches=8).save(str(found / "order.csv"))
+    return found
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_is_small_and_begins_with_the_verdict(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    answer = eval(CARDS[name], {"pp": ppsim})
+    card = answer._repr_html_()
+    assert len(card.encode()) <= LARGEST
+    texts = Texts(card).found
+    verdict = answer.answer.verdict if name == "sweep" else answer.verdict
+    assert texts[0] == ("p", verdict)
+    lines = "".join(text for tag, text in texts if tag == "pre").splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines), default=0) <= 200
+    for picture in re.findall("<svg.*?</svg>", card):
+        ElementTree.fromstring(picture)
+
+
+def test_every_answer_has_a_card():
+    """None has one that another base class gives, or none."""
+
+    def below(kind):
+        for each in kind.__subclasses__():
+            yield each
+            yield from below(each)
+
+    assert {kind._repr_html_ for kind in below(Answer)} == {Answer._repr_html_}
+    asked = {name.partition(",")[0] for name in CARDS}
+    assert asked | {"plan", "calibrate"} == set(list_functions())
+
+
+def test_the_microbatches_of_a_card_are_those_of_the_run():
+    """Every op has its number, and none is drawn outside the picture or over another."""
+    run = ppsim.run("1f1b", devices=4, microbatches=8)
+    (picture,) = re.findall("<svg.*?</svg>", run._repr_html_())
+    numbers = re.findall(r'<text x="\d+" y="[\d.]+">(\d+)</text>', picture)
+    assert sorted(map(int, numbers)) == sorted(run.schedule.microbatch.tolist())
+    boxes = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v[\d.]+h-[\d.]+z", picture)
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for x, y, wide in (map(float, box) for box in boxes):
+        rows.setdefault(y, []).append((x, x + wide))
+    assert len(rows) == 4
+    for row in rows.values():
+        (left, right), *cells = sorted(row, key=lambda cell: (cell[0], -cell[1]))  # idle time below all
+        assert len(cells) == 16
+        assert left == 44
+        assert right == pytest.approx(640, abs=0.1)
+        ends = [left, *(end for _, end in cells)]
+        assert all(start >= end - 0.11 for (start, _), end in zip(cells, ends, strict=False))
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch):
+    """Run by nbconvert: each cell's output is its card, as high as a screen at most, on a light page and on a dark."""
+    if lacking := [name for name in KERNEL if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"{', '.join(lacking)} are not installed: pip install {' '.join(KERNEL)}")
+    import nbconvert
+    import nbformat
+    from nbconvert import HTMLExporter
+    from nbconvert.preprocessors import ExecutePreprocessor
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # Where nbconvert's own installation has its templates, which may not be the interpreter's.
+    monkeypatch.setenv("JUPYTER_PATH", str(Path(nbconvert.__file__).parents[4] / "share" / "jupyter"))
+    cells = [f"import ppsim as pp\n{asked}" for asked in CARDS.values()]
+    cells.append("print(pp.run('1f1b', devices=4, microbatches=8))")
+    cells.append("print(pp.compare(['1f1b', 'zb-1p'], devices=4, microbatches=8))")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    ExecutePreprocessor(timeout=300).preprocess(notebook, {"metadata": {"path": str(folder)}})
+    for cell in notebook.cells[: len(CARDS)]:
+        (output,) = [output for output in cell.outputs if output.output_type == "execute_result"]
+        assert len(output.data["text/html"].encode()) <= LARGEST
+    for cell, first in zip(notebook.cells[len(CARDS) :], ("1f1b takes 33 t_F", "zb-1p is 1.22 times"), strict=True):
+        (output,) = cell.outputs
+        assert output.output_type == "stream"
+        assert output.text.startswith(first)
+    drawn = "<script>document.documentElement.dataset.state = 'drawn'</script>"
+    for theme in ("light", "dark"):
+        exporter = HTMLExporter(template_name="lab", theme=theme)
+        page, _ = exporter.from_notebook_node(notebook)
+        target = tmp_path / f"{theme}.html"
+        page = re.sub(r"<script[^>]* src=.*?</script>", "", page, flags=re.DOTALL)  # of other machines
+        target.write_text(page.replace("</body>", f"{drawn}</body>"), "utf-8")
+        with started(tmp_path) as browser:
+            browser.ask("Emulation.setDeviceMetricsOverride", **SCREEN)
+            browser.open(target.as_uri())
+            cards = "[...document.querySelectorAll('.ppsim-card')]"
+            sizes = browser.run(f"{cards}.map(card => [card.scrollWidth, card.clientWidth, card.offsetHeight])")
+            page_wide = browser.run("document.documentElement.scrollWidth")
+        assert len(sizes) == len(CARDS)
+        assert page_wide <= SCREEN["width"]
+        assert all(inside <= outside and 20 < high <= SCREEN["height"] for inside, outside, high in sizes), sizes

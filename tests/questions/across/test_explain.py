@@ -1,0 +1,283 @@
+"""``ppsim explain`` says where the idle time goes, what decides the makespan, and what a simulated change gives."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ppsim.cli import group
+from ppsim.errors import InputError
+from ppsim.questions.across.explain import explain as ask
+from tests.commands import invoke, refused
+from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
+
+
+def explain(*words: str) -> Result:
+    return CliRunner().invoke(group, ["explain", *words], catch_exceptions=False)
+
+
+def explained(*words: str) -> dict[str, Any]:
+    return json.loads(explain(*words, "--json").stdout)
+
+
+SPLIT = "I + W takes less than 1.42 B"
+LIMITS = f"as long as {SPLIT} and a message takes less than 2.24 t_F (each alone)"
+
+
+def test_1f1b_in_a_screenful():
+    said = explain("1f1b", "--stages", "4", "--mb", "8").stdout
+    assert "36 of 132 device·t_F are idle (27.3%)" in said
+    assert "12  turnaround the first backward has not come yet      dev 0: 6  dev 1: 4  dev 2: 2" in said
+    assert "critical path (22 ops, 33 t_F, one of 365)" in said
+    assert "F0 on devices 0 to 3 · device 3: (B F)x7 · B7 on devices 3 to 0" in said
+    first, *others = said.splitlines()
+    assert first.startswith("1f1b takes 33 t_F, idle 27.3% of it; first: use zb-v, 22.7% less time per microbatch")
+    assert first.endswith(LIMITS)
+    assert max(map(len, others)) <= 120
+
+
+@pytest.mark.parametrize("words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")])
+def test_json_adds_up(words):
+    """Causes sum to the idle time, by device too; the path's last op ends with the iteration."""
+    found = explained("1f1b", "--stages", "4", "--mb", "8", *words, "--what-if", "mb=16")
+    assert found["schema"] == "ppsim.explain/1"
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert sum(map(sum, found["causes_by_device"].values())) == pytest.approx(found["idle"])
+    assert found["critical_path_length"] == found["makespan"]
+    assert found["critical_path"][0] == {"op": "0F0", "device": 0, "start": 0.0}
+    assert (found["slack"] is None) == ("--p2p" in words)
+
+
+def test_changes_are_simulated():
+    """What a change gives is what ``ppsim run`` says with the change made."""
+    found = explained("zb-1p", "--stages", "4", "--mb", "8", "--what-if", "tf.2=x2,comm=0.5", "--what-if", "mb=16")
+    run = ["run", "zb-1p", "--stages", "4", "--json"]
+    options = [["--mb", "8", "--tf", "1,1,2,1", "--comm", "0.5"], ["--mb", "16"]]
+    for change, words in zip(found["what_if"], options, strict=True):
+        same = json.loads(CliRunner().invoke(group, [*run, *words]).stdout)
+        assert change["makespan"] == same["makespan"]
+        assert change["bubble_rate"] == same["bubble_rate"]
+
+
+def test_a_slow_stage_is_advised_against():
+    said = explain("zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q").stdout
+    assert said.partition("; ")[2].startswith("first: move layers so that stages are equal")
+    command, _, needed = said.partition("(ppsim ")[2].partition(")")[0].partition(", with ")
+    assert (command, needed) == ("partition zb-1p --devices 8 --mb 32", "the time of each one in --t-layer")
+    found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 7 + ["1.3"] * 9), "-q")
+    assert found.exit_code == 0
+
+
+def test_the_advice_to_move_layers_names_a_command_that_does():
+    """With the layers of a layout it runs as it stands, and its split is faster."""
+    words = ["1f1b", "--devices", "4", "--mb", "8", "--layout", "Et|tt|tt|ttL", "--t-head", "1.5", "--comm", "0.1"]
+    command = explain(*words, "-q").stdout.partition("(ppsim ")[2].partition(")")[0]
+    assert command == "partition 1f1b --devices 4 --mb 8 --comm 0.1 --t-head 1.5 --num-layers 7"
+    found = json.loads(invoke(*command.split(), "--json").stdout)
+    assert found["makespan"] < json.loads(invoke("run", *words, "--json").stdout)["makespan"]
+
+
+def test_the_advice_for_a_real_run_names_what_it_tells():
+    """Its shape and family; the times of layers are for the user to give."""
+    advice = ask(trace=str(PRIMUS)).changes[0].advice
+    command = advice.partition("(ppsim ")[2].removesuffix(", with the time of each one in --t-layer)").split()
+    assert command == ["partition", "--stages", "8", "--devices", "8", "--mb", "16", "--schedule", "1f1b"]
+    assert invoke(*command, "--num-layers", "8", "-q").exit_code == 0
+
+
+def test_a_file_is_explained(tmp_path):
+    """A schedule from a file has no shape to change; others are tried in its place."""
+    (tmp_path / "two.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    found = explained(str(tmp_path / "two.csv"))
+    assert found["idle"] > 0
+    changes = found["what_if"]
+    tried = {each["change"].removeprefix("schedule="): each["makespan"] for each in changes}
+    assert {"chimera", "zb-v"} < tried.keys()
+    for name, makespan in tried.items():
+        run = invoke("run", name.split(" ")[0], "--devices", "2", "--mb", "2", "--json")
+        assert json.loads(run.stdout)["makespan"] == makespan
+
+
+def changed(*changes: str, words=("1f1b", "--stages", "4", "--mb", "8")) -> list[float]:
+    options = [word for change in changes for word in ("--what-if", change)]
+    return [each["makespan"] for each in explained(*words, *options)["what_if"]]
+
+
+def ran(*words: str) -> float:
+    run = ["run", "1f1b", "--stages", "4", "--mb", "8", "--json"]
+    return json.loads(CliRunner().invoke(group, [*run, *words]).stdout)["makespan"]
+
+
+def test_links_layers_and_factors_are_what_run_says():
+    """Each change equals a run with the options that spell it out."""
+    words = ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.5")
+    found = changed("comm=x0.5", "link.1-2=2", "link.1>2=x4", "tf=x2", "layers.3>2=1/8", words=words)
+    assert found == [
+        ran("--comm", "0.25"),
+        ran("--comm", "0.5", "--link", "1-2=2"),
+        ran("--comm", "0.5", "--link", "1>2=2"),
+        ran("--comm", "0.5", "--tf", "2", "--tb", "2"),
+        ran("--comm", "0.5", "--tf", "1,1,1.125,0.875", "--tb", "2,2,2.25,1.75"),
+    ]
+    assert changed("layers 3>2=1/8", words=words) == found[-1:]
+
+
+def test_changes_keep_unequal_microbatches_and_devices():
+    """Levelled stages and free messages are simulated with the factors that the run has."""
+    words = ("--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1,1,2,1")
+    whole = explained("1f1b", "--stages", "4", "--mb", "8", *words)["what_if"]
+    made = {each["change"]: each["makespan"] for each in whole}
+    assert made["messages take no time"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--tf", "1,1,2,1")
+    assert made["equal stages"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1.25")
+
+
+def test_a_device_and_an_op_from_near():
+    said = explain("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--device", "0", "--op", "2b0").stdout
+    assert "device 0: idle 13 of 37 t_F" in said
+    assert "before 0B0: turnaround" in said
+    assert "2B0 on device 2: 7 to 9 t_F" in said
+    assert "  waits for: 3B0, its input, from device 3, which ends at 6.75" in said
+    assert "  its result goes to: 1B0" in said
+    assert "what if" not in said
+
+
+def test_views_are_in_the_object():
+    """A device's gaps sum to its idle time; an op states what it waits for, and its slack."""
+    found = explained(*["1f1b", "--stages", "4", "--mb", "8", "--tf", "1,1,1,2", "--device", "1", "--op", "1F7"])
+    gaps = found["gaps"]
+    idle = sum(times[1] for times in found["causes_by_device"].values())
+    assert sum(gap["end"] - gap["start"] for gap in gaps) == pytest.approx(idle)
+    assert all(sum(p["time"] for p in gap["parts"]) == pytest.approx(gap["end"] - gap["start"]) for gap in gaps)
+    assert gaps[-1]["before"] is None
+    assert found["op"] == {
+        "op": "1F7",
+        "device": 1,
+        "start": 27.0,
+        "end": 28.0,
+        "waits_for": "1B4",
+        "gap": None,
+        "slack": 2.0,
+        "result_to": ["2F7"],
+    }
+
+
+def test_a_view_of_nothing_is_refused():
+    words = ("1f1b", "--stages", "4", "--mb", "8", "--what-if", "comm=0.1")
+    with pytest.raises(InputError, match="there is no device 4"):
+        explain(*words, "--device", "4")
+    with pytest.raises(InputError, match="1f1b has no op 9F0"):
+        explain(*words, "--op", "9F0")
+    with pytest.raises(InputError, match="'F' is no op"):
+        explain(*words, "--op", "F")
+
+
+def test_a_file_with_times_is_explained_as_it_is(tmp_path):
+    """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
+    path, words = str(tmp_path / "a.json"), ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375")
+    assert CliRunner().invoke(group, ["run", *words, "-q", "-o", path]).exit_code == 0
+    found, known = explained(path), explained(*words, "--what-if", "mb=16")
+    assert found["idle_by_cause"] == pytest.approx(known["idle_by_cause"])
+    assert found["simulated_makespan"] == found["makespan"] == known["makespan"]
+    assert "schedule=zb-1p (I = W = B/2)" in [each["change"] for each in found["what_if"]]
+    assert explained(path, "--comm", "0", "--what-if", "tf=1")["makespan"] == 18
+
+
+@pytest.mark.slow
+def test_a_real_run_is_explained_as_measured():
+    """Eight devices: causes sum to all idle time, the path ends with the run, its replay is close."""
+    found = explained("--trace", str(PRIMUS))
+    assert found["schedule"] == "1f1b"
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert found["critical_path_length"] == found["makespan"]
+    assert found["simulated_makespan"] == pytest.approx(found["makespan"], rel=0.015)
+    assert found["sensitivity"][0]["what"] == "B of stage 7"
+    assert min(found["slack"]) == pytest.approx(0, abs=1e-6)
+    (moved,) = explained("--trace", str(PRIMUS), "--what-if", "layers.7>0=1/30")["what_if"]
+    assert moved["makespan"] < found["simulated_makespan"]
+    said = explain("--trace", str(PRIMUS), "--iteration", "5").stdout
+    assert "measured, iteration 5 of 20" in said
+    assert "what if (each simulated, against " in said
+
+
+def test_a_real_run_takes_no_shape_or_costs():
+    with pytest.raises(InputError, match="so --comm, --mb cannot be given too"):
+        explain("--trace", str(PRIMUS), "--comm", "1", "--mb", "16")
+    with pytest.raises(InputError, match="'first' is no iteration"):
+        explain("--trace", str(PRIMUS), "--iteration", "first")
+    with pytest.raises(InputError, match="there is none"):
+        explain("1f1b", "--stages", "4", "--mb", "8", "--iteration", "3")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("mb=x", "mb=x: 'x' is not a valid integer"),
+        ("stagger=2", "cannot change 'stagger=2'"),
+        ("speed=fast", "speed=fast: 'fast' is not a number"),
+        ("slice-scale=1,2", "--slice-scale has no effect: 1f1b has no slices"),
+        ("tr=2", "--tr has no effect: 1f1b has no R"),
+        ("tfb.1=x3", "--tfb has no effect: 1f1b has no pairs"),
+        ("link.0-2=1", "no op or message of 1f1b takes that time"),
+        ("speed.4=2", "there is no device 4"),
+        ("tf.9=1", "there is no stage 9"),
+        ("tf.1=fast", "'fast' is not a time"),
+        ("comm=-1", "comm must be zero or more"),
+        ("schedule=1f2b", "unknown schedule '1f2b'"),
+        ("layers.3>2=1", "how much of stage 3 moves is not clear"),
+        ("layers.3>9=1/8", "there is no stage 9"),
+        ("link.0-9=1", "joins no two of 4 devices"),
+    ],
+)
+def test_a_change_that_is_none_is_refused(change, said):
+    with pytest.raises(InputError, match=said):
+        explain("1f1b", "--stages", "4", "--mb", "8", "--what-if", change)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "izb"])
+def test_traces_of_torch_are_explained(tmp_path, name):
+    """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the host's."""
+    for rank in range(2):
+        shutil.copy(TRACES / f"{name}-rank{rank}.json.gz", tmp_path)
+    found = explained("--trace", str(tmp_path))
+    assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
+    assert found["critical_path_length"] == found["makespan"]
+    assert found["idle_by_cause"]["host"] > 0
+
+
+def test_standard_input_is_read_once(tmp_path):
+    """A schedule from a pipe is simulated, with or without times in it."""
+    run = ["explain", "-", "--json"]
+    text = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    made = CliRunner().invoke(group, run, input=text, catch_exceptions=False)
+    (tmp_path / "two.csv").write_text(text)
+    assert json.loads(made.stdout)["idle_by_cause"] == explained(str(tmp_path / "two.csv"))["idle_by_cause"]
+
+
+def test_a_trace_that_shows_no_run_is_refused(tmp_path):
+    (tmp_path / "two.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    with pytest.raises(InputError, match="is a schedule without times, so it shows no run"):
+        explain("--trace", str(tmp_path / "two.csv"))
+    with pytest.raises(InputError, match="No such file"):
+        explain("--trace", str(tmp_path / "none"))
+
+
+def test_a_link_of_a_cluster_that_no_message_takes_is_no_change(tmp_path):
+    """A cluster's latencies are no costs, and are looked at all the same."""
+    path = tmp_path / "c.toml"
+    path.write_text('schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nalpha_us = 4\ngb_per_s = 300\n')
+    shape = ("--devices", "4", "--mb", "4", "--unit", "us", "--message", "1MB")
+    words = ("explain", "1f1b", *shape, "--cluster", str(path))
+    assert "no op or message of 1f1b takes that time" in str(refused(*words, "--what-if", "link.0-2=50"))
+    assert invoke(*words, "--what-if", "link.0-1=50").exit_code == 0
+
+
+def test_a_job_of_one_worker_and_microbatch_has_nothing_to_mend(tmp_path):
+    table = write_csv(tmp_path / "t.csv", ops_rows([[simulated("gpipe", 1, 1)]]))
+    result = invoke("explain", table)
+    assert result.exit_code == 0
+    assert "job        1 replica x 1 devices, 1 steps: 130 ms (mean)" in result.output

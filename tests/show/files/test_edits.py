@@ -1,0 +1,200 @@
+"""Schedules that are edited on a page have the times, the peaks and the validity that Python gives the same queues."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ppsim
+from ppsim.analysis.idle import arrivals, explain_idle
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import TIMED, Kind
+from ppsim.core.schedule import Schedule
+from ppsim.engine.memory.usage import MemoryModel, curves
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.engine.simple.metrics import measure
+from ppsim.errors import PpsimError
+from ppsim.inputs.check.checks import check
+from ppsim.inputs.drafts.readers.csv import parse
+from ppsim.schedules import families, generate
+from ppsim.show.files.document import Document, save
+from tests.browser import Browser, started
+
+# Random edits of every kind, most of them moves to near places, and every eighth an undo; what the page has after each.
+EDIT = """
+(() => {
+  let seed = SEED;
+  const random = below => {
+    seed = (seed + 0x6D2B79F5) | 0;
+    let t = Math.imul(seed ^ seed >>> 15, 1 | seed);
+    t ^= t + Math.imul(t ^ t >>> 7, 61 | t);
+    return Math.floor(((t ^ t >>> 14) >>> 0) / 4294967296 * below);
+  };
+  const found = [];
+  const add = did => found.push({ did, csv: ppsim.csv(), state: ppsim.state() });
+  for (let i = 0; i < COUNT; i++) {
+    const { queues } = ppsim.state();
+    const device = random(queues.length);
+    const size = queues[device].length;
+    const kind = random(16);
+    const csv = ppsim.csv();
+    const acts = [['split', device, random(size)], ['join', device, random(size)], ['add'], ['take', random(3)]];
+    const from = random(size);
+    const near = Math.min(size - 1, Math.max(0, from + random(7) - 3));
+    const act = kind < 4 ? acts[kind] : ['move', device, from, kind < 6 ? random(size) : near];
+    try {
+      ppsim[act[0]](...act.slice(1));
+    } catch (error) {
+      if (ppsim.csv() !== csv) throw error;
+      continue;
+    }
+    add(act);
+    if (i % 4 && found.at(-1).state.valid) continue;
+    ppsim.undo();
+    if (ppsim.csv() !== csv) throw Error('undo has not brought back ' + csv);
+    ppsim.redo();
+    if (ppsim.csv() !== found.at(-1).csv) throw Error('redo has not brought back ' + found.at(-1).csv);
+    if (!found.at(-1).state.valid) ppsim.undo();
+  }
+  return JSON.stringify(found);
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+def small(name: str) -> Schedule:
+    """Return a schedule of a family at a small size that it takes."""
+    for devices, microbatches in ((4, 8), (4, 6), (2, 4)):
+        try:
+            return generate(name, devices=devices, microbatches=microbatches)
+        except PpsimError:
+            continue
+    raise AssertionError(name)
+
+
+def read_back(csv: str, like: Schedule) -> Schedule | None:
+    """Return the schedule of queues in torch's cells, or None where it has faults."""
+    draft = replace(parse(csv, "edited.csv"), n_slices=like.n_slices, partly=like.partly)
+    draft = replace(draft, n_rounds=like.n_rounds, feeds_back=like.feeds_back)
+    if check(draft).faults:
+        return None
+    return replace(draft.schedule(), placement=like.placement)  # microbatches of one end alone tell no second replica
+
+
+def uneven_costs(schedule: Schedule, seed: int) -> Costs:
+    """Return costs that differ by stage, microbatch, device and link, of all kinds that the schedule holds."""
+    rng = np.random.default_rng(seed)
+    tables = {name: rng.uniform(0.5, 2, schedule.n_stages).tolist() for name in ("tf", "ti", "tw", "tr")}
+    others = {kind: 0.3 for kind in TIMED if kind >= Kind.OFFLOAD and (schedule.kind == kind).any()}
+    costs = costs_for(schedule, **tables, tb=rng.uniform(4, 5, schedule.n_stages).tolist(), per="stage", others=others)
+    comm = rng.uniform(0, 0.5, (schedule.n_devices, schedule.n_devices))
+    scale = rng.uniform(0.8, 1.25, (5, schedule.n_microbatches))
+    pair = rng.uniform(4, 5, schedule.n_stages)
+    return replace(costs, comm=comm, scale=scale, speed=rng.uniform(0.9, 1.1, schedule.n_devices), pair=pair)
+
+
+def amounts(schedule: Schedule, seed: int) -> MemoryModel:
+    """Return amounts of memory that differ by stage."""
+    rng = np.random.default_rng(seed)
+    held, kept, stash, work_b, work_i, message = rng.integers(1 << 20, 1 << 24, (6, schedule.n_stages))
+    held += kept
+    return MemoryModel(held, kept, stash, work_b, work_i, message, held // 8, {"weights": 3 * held})
+
+
+def verify(found: dict[str, Any], schedule: Schedule, costs: Costs, model: MemoryModel | None) -> bool:
+    """Compare what a page has of edited queues with what Python says of their CSV; return whether they can run."""
+    state = found["state"]
+    made = read_back(found["csv"], schedule)
+    assert state["valid"] == (made is not None), (found["did"], found["csv"], state["why"])
+    if made is None:
+        return False
+    prices = replace(costs, scale=None if costs.scale is None else costs.scale[:, state["sources"]])
+    timeline = simulate(made, prices)
+    measured = measure(timeline)
+    within = 1e-9 * timeline.makespan
+    assert state["makespan"] == pytest.approx(timeline.makespan, abs=within)
+    starts = [start for queue in state["start"] for start in queue]
+    np.testing.assert_allclose(starts, timeline.start[made.leads], rtol=0, atol=within)
+    assert state["peak"] == measured.peak_activations.tolist()
+    assert state["bubble_rate"] == pytest.approx(measured.bubble_rate, abs=1e-9)
+    causes = explain_idle(timeline, arrivals(timeline, prices.latencies(made))).by_cause
+    assert state["by_cause"] == pytest.approx(causes, rel=1e-9, abs=within)
+    if model:
+        np.testing.assert_allclose(state["memory"], curves(timeline, model).peak, rtol=1e-12)
+    return True
+
+
+def prove_cycle(found: dict[str, Any]) -> None:
+    """Each op of a named cycle waits for one that stands behind the next one of it on the same device."""
+    cycle = found["state"]["cycle"]
+    place = {}
+    for device, queue in enumerate(found["state"]["queues"]):
+        for at, cell in enumerate(queue):
+            for label in cell.removesuffix(")OVERLAP_F_B").lstrip("(").split(";"):
+                place[device, label] = at
+    for (_, awaited), (following, _) in zip(cycle, cycle[1:] + cycle[:1], strict=True):
+        spots = [(device, spot) for (device, label), spot in place.items() if label == awaited]
+        assert any(place.get((device, following), 1 << 30) <= spot for device, spot in spots), cycle
+
+
+def follow(
+    browser: Browser, target: Path, schedule: Schedule, costs: Costs, model: MemoryModel | None, seed: int
+) -> None:
+    """Edit the page of a schedule at random, and prove all that it says."""
+    browser.open(target.as_uri())
+    states = json.loads(browser.run(EDIT.replace("SEED", str(seed)).replace("COUNT", "40")))
+    assert browser.errors == []
+    valid = 0
+    for found in states:
+        valid += verify(found, schedule, costs, model)
+        if found["state"]["cycle"]:
+            prove_cycle(found)
+    assert len(states) >= 12
+    assert valid >= 3
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", [family.name for family in families()])
+def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_path, browser):
+    """Makespan, every start, peaks and validity; a cycle where they cannot run; undo brings the queues back."""
+    schedule = small(name)
+    costs = uneven_costs(schedule, seed)
+    model = amounts(schedule, seed)
+    timeline = simulate(schedule, costs)
+    held = (curves(timeline, model),)
+    document = Document((timeline,), (name,), memory=held, costs=(costs,), memory_models=(model,))
+    save(document, str(tmp_path / "x.html"))
+    follow(browser, tmp_path / "x.html", schedule, costs, model, seed)
+
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "copies to the host": ("interleaved", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
+    "recompute": ("1f1b", {"recompute": "full", "comm": 0.25}),
+    "recompute of a part": ("1f1b", {"recompute": "layers:1", "layout": "Et|t|t|tL"}),
+    "a steady state of a decoder": ("decode", {"steps": 3, "comm": 0.25, "feedback": 0.6}),
+    "steps": ("1f1b", {"tf": [1, 2, 1, 1.5], "comm": 0.3, "link": ["0-1=0.7"], "speed": [1, 1, 0.8, 1]}),
+    "slices": ("seq1f1b", {"slices": 4}),
+    "pairs with a time": ("1f1b-overlap", {"tfb": 2.5}),
+    "microbatches of different lengths": ("zb-1p", {"mb_scale": "1,1.3,0.7,1,1,1.1,1,0.9"}),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", VARIANTS)
+def test_edits_of_what_options_ask_for(name, tmp_path, browser):
+    """Copies, recompute, rounds, slices, pairs and factors, as the command line's page has them."""
+    spec, options = VARIANTS[name]
+    ran = ppsim.run(spec, devices=4, microbatches=8, **options)
+    ran.save(tmp_path / "x.html")
+    follow(browser, tmp_path / "x.html", ran.schedule, ran.costs, None, 3)

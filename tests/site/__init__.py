@@ -1,0 +1,1 @@
+"""The documentation site: pages written, generated and gathered, built by Zensical, and its links."""
