@@ -1,6 +1,6 @@
 """The version and the name of the distribution, each written in one place."""
 
-VERSION = "0.3.0"
+VERSION = "0.4.0"
 DISTRIBUTION = "ppsim-pipeline"
 INSTALL_TORCH = f"pip install '{DISTRIBUTION}[torch]'"
 INSTALL_DASK = f"pip install '{DISTRIBUTION}[dask]'"

@@ -1,9 +1,11 @@
 """The installation holds every module, and nothing of another name."""
 
 import importlib
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import ppsim
 from ppsim import version
+from tests.clock import HANG_S
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -62,22 +65,62 @@ def test_citation_names_this_version():
     assert f"\nversion: {version.VERSION}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.slow
-def test_a_wheel_holds_nothing_that_was_removed(tmp_path):
-    """A module left in build/ by an earlier build stays out: every file in schedules/ would be a schedule."""
-    source = tmp_path / "source"
-    left_out = shutil.ignore_patterns(".*cache", ".venv*", ".git", "build", "tests")
-    shutil.copytree(ROOT, source, symlinks=True, ignore=left_out)
-    ghost = source / "build" / "lib" / "ppsim" / "schedules" / "ghost.py"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of the sources, with a module that an earlier build left in build/."""
+    copy = tmp_path_factory.mktemp("packaging") / "source"
+    left_out = shutil.ignore_patterns(".*cache", ".venv*", ".git", "build", "tests", "__pycache__")
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=left_out)
+    ghost = copy / "build" / "lib" / "ppsim" / "schedules" / "ghost.py"
     ghost.parent.mkdir(parents=True)
     ghost.write_text("")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
-    subprocess.run(command, check=True, timeout=300)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    return copy
+
+
+def built_wheel(source, folder):
+    """The wheel of sources, as pip builds it, with its names."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    subprocess.run(command, check=True, timeout=HANG_S)
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel)
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_nothing_that_was_removed(source, tmp_path):
+    """A module left in build/ by an earlier build stays out: every file in schedules/ would be a schedule."""
+    names = built_wheel(source, tmp_path).namelist()
     assert "ppsim/schedules/gpipe.py" in names
     assert "ppsim/schedules/ghost.py" not in names
     assert {name.partition("/")[0] for name in names if "dist-info" not in name} == {"ppsim"}
+
+
+@pytest.mark.slow
+def test_a_source_distribution_builds_the_same_wheel(source, tmp_path):
+    """It brings its own build backend, the folders behind the links, and every data file."""
+    code = "import sys; sys.path.insert(0, '.ci'); import build_backend; build_backend.build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, cwd=source, capture_output=True, check=True, timeout=HANG_S)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as file:
+        file.extractall(tmp_path, filter="data")
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    whole.mkdir()
+    again.mkdir()
+    first = built_wheel(source, whole)
+    second = built_wheel(tmp_path / packed.name.removesuffix(".tar.gz"), again)
+    assert sorted(first.namelist()) == sorted(second.namelist())
+    (about,) = [name for name in second.namelist() if name.endswith("METADATA")]
+    text = second.read(about).decode()
+    assert f"\nVersion: {version.VERSION}\n" in text
+    assert "\nDescription-Content-Type: text/markdown\n" in text
+
+
+def test_classifiers_name_the_versions_that_are_tested():
+    """Each version of Python in the metadata lies between the oldest and the newest that the workflow runs."""
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
+    assert f">={named[0]}" == PROJECT["project"]["requires-python"]
+    tested = re.findall(r'"(3\.\d+)"', (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert [named[0], named[-1]] == tested
 
 
 def test_every_data_file_of_a_package_is_packed():

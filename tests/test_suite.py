@@ -77,7 +77,7 @@ def test_modules_share_no_helper_and_every_test_states_its_promise():
 
 def test_folders_of_tests_are_rooms():
     """A fault in a room is found by the folder of its name."""
-    elsewhere = {"benchmarks", "gallery", "gpu", "guides"}
+    elsewhere = {"benchmarks", "gallery", "gpu", "guides", "site"}
     tested = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     folders = {folder for folder in tested if folder.parts and folder.parts[0] not in {"data", *elsewhere}}
     assert [str(folder) for folder in folders if not (ROOT / "ppsim" / folder).is_dir()] == []

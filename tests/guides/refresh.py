@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.guides.replay import GUIDES, SITE, replay
+from tests.guides.replay import GUIDES, ROOT, SITE, replay
 
 
 def main(names: list[str]) -> None:
-    """Refresh the guides and the site's pages of those names, or all; end with a message where one has another name."""
-    pages = [*sorted(GUIDES.glob("*.md")), *sorted(SITE.rglob("*.md"))]
+    """Refresh guides, AGENTS and pages of the site of those names, or all; end with a message at another name."""
+    pages = [*sorted(GUIDES.glob("*.md")), *sorted(SITE.rglob("*.md")), ROOT / "AGENTS.md"]
     if unknown := set(names) - {path.stem for path in pages}:
         sys.exit(f"no guide is named {', '.join(sorted(unknown))}: see {GUIDES} and {SITE}")
     for path in pages:

@@ -57,6 +57,13 @@ def test_pictures_have_words_and_links_lead_somewhere(name):
         assert (GUIDES / target).exists(), target
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_guide_begins_with_the_question_of_its_reader(name):
+    first = (GUIDES / f"{name}.md").read_text().split("\n\n")[1]
+    assert first.endswith("?")
+    assert not first.startswith(("#", "```"))
+
+
 def test_the_index_names_every_guide():
     index = (GUIDES / "README.md").read_text()
     assert re.findall(r"\]\((\S+?)\.md\)", index) == list(dict.fromkeys(re.findall(r"\]\((\S+?)\.md\)", index)))

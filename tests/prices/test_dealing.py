@@ -133,10 +133,11 @@ def test_explain_advises_to_deal_anew(tmp_path):
     path, _ = write_lengths(tmp_path)
     words = (*SHAPE, "--lengths", path, "--deal", "--across", *AT_ONCE)
     found = ask("explain", *words)
-    assert found["what_if"][0]["change"] == "sequences dealt anew among replicas"
+    assert found["what_if"][0]["change"] == "sequences dealt anew among replicas, longest first"
     assert found["what_if"][0]["makespan"] == pytest.approx(found["deal"]["step"])
     assert found["makespan"] == pytest.approx(found["deal"]["before"])
-    assert "first: deal the sequences anew" in invoke("explain", *words).output
+    said = invoke("explain", *words, "--what-if", "schedule=gpipe").output
+    assert "first: deal the sequences anew" in said
 
 
 def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):

@@ -64,6 +64,7 @@ def gather(docs: Path) -> Nav:
     pages["guides/index.md"] = pages.pop("guides/README.md")
     pages["measurements.md"] = (GALLERY / "measurements.md").read_text()
     pages["security.md"] = (ROOT / "SECURITY.md").read_text()
+    pages["agents.md"] = (ROOT / "AGENTS.md").read_text().partition("## Change it")[0]
     pages["changelog.md"] = (ROOT / "CHANGELOG.md").read_text()
     pages["pictures.md"] = pictures_page()
     shown = schedule_pages()
@@ -94,6 +95,7 @@ def navigation(shown: list[str], commands: list[str], functions: list[str]) -> N
                 {"Commands": commands},
                 {"Python": functions},
                 {"File formats": ["formats/index.md", *formats]},
+                "agents.md",
             ]
         },
         {

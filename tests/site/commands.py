@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import click
 
-from ppsim.cli import SECTIONS, group
+from ppsim.cli import SECTIONS, _source, group
 from ppsim.cli._command import Question
-from ppsim.questions import module_of, place_of
+from ppsim.questions import place_of
 from tests.site.fields import cell, code
 
 HEAD = """# Commands
@@ -33,7 +33,9 @@ ALONE = "Other"
 
 def command_pages() -> dict[str, str]:
     """Return the pages of the reference by their path: an index, then one for each command."""
-    names = group.list_commands(click.Context(group))
+    sections = (*SECTIONS, ALONE)
+    listed = group.list_commands(click.Context(group))
+    names = sorted(listed, key=lambda name: sections.index(section_of(name)))
     pages = {"commands/index.md": index_page(names)}
     return pages | {f"commands/{name}.md": command_page(name) for name in names}
 
@@ -52,8 +54,7 @@ def index_page(names: list[str]) -> str:
 
 def section_of(name: str) -> str:
     """Return the section of the help that lists a command."""
-    module = module_of(name)
-    place = place_of(module) if module else None
+    place = place_of(_source(name))
     return place[0] if place else ALONE
 
 

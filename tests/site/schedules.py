@@ -42,10 +42,12 @@ of a forward, of a backward for the input and for the weights, and of a full one
 [glossary](../glossary.md) has the words."""
 PLAYGROUND = """# Playground
 
-Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python: zoom,
-hover, light up a microbatch, the critical path, memory over time. They are what
-`ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and `ppsim serve`
-opens a page with controls.
+Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python. Zoom, hover,
+light up a microbatch, see the critical path and memory over time. Press `edit` to move ops and change what they
+take: every change is timed at once, and what would hang is refused.
+
+The pages are what `ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and
+`ppsim serve` opens a page with controls.
 
 | schedule | page |
 |---|---|

@@ -14,12 +14,13 @@ import pytest
 
 import ppsim
 from ppsim import schedules
-from ppsim.cli import group
+from ppsim.cli import SECTIONS, group
 from tests.browser import Browser, started
+from tests.commands import answer
 from tests.guides.replay import GUIDES, ROOT, SITE, replay, unproved
 from tests.site import __main__ as command
 from tests.site.build import FORMATS, LIVE
-from tests.site.commands import command_of, option_rows
+from tests.site.commands import command_of, command_pages, option_rows
 from tests.site.fields import attributes, cell
 from tests.site.links import link_faults
 from tests.site.schedules import uses
@@ -124,9 +125,17 @@ def test_the_search_index_finds_the_page_that_answers(site, page, said):
 
 @pytest.mark.browser
 @needs_generator
-@pytest.mark.parametrize(("asked", "first"), [("turnaround", "glossary.html"), ("add a GPU", "formats/gpu.html")])
-def test_search_answers_in_a_page_that_is_opened_as_a_file(site, browser, asked, first):
-    """Without a server, and without a network: what asks for a word finds the page that explains it first."""
+@pytest.mark.parametrize(
+    ("asked", "page"),
+    [
+        ("turnaround", "glossary.html"),
+        ("add a GPU", "formats/gpu.html"),
+        ("pp.sweep", "python/sweep.html"),
+        ("record a run", "guides/record-a-run.html"),
+    ],
+)
+def test_search_answers_in_a_page_that_is_opened_as_a_file(site, browser, asked, page):
+    """Without a server, and without a network: the page that explains a word is among the first that are shown."""
     show(browser, site, "index")
     shadow = "[...document.querySelectorAll('*')].find(e => e.shadowRoot)?.shadowRoot"
     browser.wait(f"{shadow}?.querySelector('input')")
@@ -134,7 +143,8 @@ def test_search_answers_in_a_page_that_is_opened_as_a_file(site, browser, asked,
     browser.wait(f"{shadow}.activeElement?.tagName === 'INPUT'")
     browser.ask("Input.insertText", text=asked)
     browser.wait(f"{shadow}.querySelector('a')")
-    assert first in browser.run(f"{shadow}.querySelector('a').href")
+    found = browser.run(f"[...{shadow}.querySelectorAll('a')].map(a => a.href)")
+    assert any(page in address for address in found[:4]), found
     assert browser.errors == []
 
 
@@ -205,6 +215,16 @@ def test_the_reference_lists_every_option_that_the_help_has():
     shown = [p for p in run.params if isinstance(p, click.Option) and not p.hidden]
     assert len(shown) > 60
     assert [p.opts[0] for p in shown if max(p.opts, key=len) not in listed] == []
+
+
+def test_the_reference_has_the_sections_of_the_help():
+    """Each section with its commands, as ``ppsim --help`` lists them."""
+    page = command_pages()["commands/index.md"]
+    shown = {part.partition("\n")[0]: set(re.findall(r"\]\((\w+)\.md\)", part)) for part in page.split("\n## ")[1:]}
+    for section in SECTIONS:
+        below = answer("--help")[1].partition(f"{section}:\n")[2].partition("\n\n")[0]
+        assert shown[section] == set(re.findall(r"^  (\w+) ", below, re.MULTILINE))
+    assert shown["Other"] == {"completion", "open", "profile"}
 
 
 def test_keys_of_a_file_are_explained_by_docstring_or_comment():

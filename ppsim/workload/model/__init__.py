@@ -1,3 +1,3 @@
 """Models: their sizes, operators and activations, and how they are divided."""
 
-__all__ = ["activations", "contents", "from_profile", "model", "operators", "parallel"]
+__all__ = ["contents", "from_profile", "model", "operators", "parallel"]
