@@ -20,7 +20,6 @@ from ppsim.ask.options import Option, Request, flatten, list_options, make
 from ppsim.ask.rules import check_given, list_refused
 from ppsim.ask.types import MayStandAlone
 from ppsim.ask.write import find_targets, write_with
-from ppsim.base.json_output import dump_json
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
 
@@ -56,7 +55,7 @@ class Question(click.Command):
     """The command of a request; its short help has the common options, under the headings of their sections."""
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
-        hidden = list_refused(request.question)
+        hidden = list_refused(request)
         self.declared = tuple(each for each in list_options(request) if not each.is_object)
         params = [make_parameter(each, hidden=each.name in hidden) for each in self.declared]
         name, text = request.question, inspect.getdoc(request)
@@ -179,6 +178,8 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
     """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
+            from ppsim.base.json_output import dump_json
+
             click.echo(dump_json(found.whole_object()).decode())
         elif "-" not in output.output:
             terminal.show(found.line() if face.get("quiet") else found.shown())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -126,14 +126,17 @@ _spellings: dict[str, str] = {}
 _TEXT = re.compile(r'"([^"\n]+)"')
 
 
-def _import_families(spellings: Collection[str] = ()) -> None:
-    """Import the files of families: all of them, or those that hold a text with one of these plain spellings."""
+def _import_families(wanted: Callable[[str], bool] | None = None) -> None:
+    """Import the files of families: all of them, or those whose text is ``wanted``."""
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         module = f"{__package__}.{path.stem}"
-        if module in sys.modules:
-            continue
-        if not spellings or any(_plain(text) in spellings for text in _TEXT.findall(path.read_text("utf-8"))):
+        if module not in sys.modules and (wanted is None or wanted(path.read_text("utf-8"))):
             importlib.import_module(module)
+
+
+def _declares_interchangeable(text: str) -> bool:
+    """Whether a file declares more schedules than it says are not interchangeable."""
+    return text.count("\n@schedule(") > text.count("interchangeable=False")
 
 
 def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
@@ -163,6 +166,12 @@ def families() -> list[Family]:
     return [_families[name] for name in sorted(_families)]
 
 
+def interchangeable_families() -> list[Family]:
+    """List the schedules that may take one another's place, by name; files without any are not imported."""
+    _import_families(_declares_interchangeable)
+    return [_families[name] for name in sorted(_families) if _families[name].interchangeable]
+
+
 def find(name: str) -> Family:
     """Find the schedule of that name or alias, in any case and punctuation.
 
@@ -170,9 +179,13 @@ def find(name: str) -> Family:
         UnknownSchedule: no schedule has this name; the message has the closest one.
     """
     spelled = (_plain(name), _plain(name).removeprefix("schedule"))
-    for likely in (spelled, ()):  # the files that hold the name, then all
+
+    def names_it(text: str) -> bool:
+        return any(_plain(found) in spelled for found in _TEXT.findall(text))
+
+    for wanted in (names_it, None):  # the files that hold the name, then all
         if not _spellings.keys() & spelled:
-            _import_families(likely)
+            _import_families(wanted)
     known = _spellings.get(spelled[0]) or _spellings.get(spelled[1])
     if known:
         return _families[known]

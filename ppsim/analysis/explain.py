@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
-from ppsim.analysis.observed import Observed
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.units import format_size
 from ppsim.core.costs import Costs
-from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import Metrics, measure
+
+if TYPE_CHECKING:
+    from ppsim.analysis.observed import Observed
+    from ppsim.core.execution import Execution
 
 SCHEMA = "ppsim.explain/1"
 

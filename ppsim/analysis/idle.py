@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,14 @@ from numpy.typing import NDArray
 from ppsim.analysis import idle_kernel as kernel
 from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
-from ppsim.core.execution import Execution
 from ppsim.core.lanes import find_senders, groups_of, lanes_of, list_waits
 from ppsim.core.ops import FORWARDS, TIMED, Kind, Stream, mask
 from ppsim.core.rounds import rounds_of
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
+
+if TYPE_CHECKING:
+    from ppsim.core.execution import Execution
 
 CAUSES = {
     "host": "the input is there, the device waits",

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ppsim.ask.blocks import Block, Line
-from ppsim.ask.card import card_html
 from ppsim.ask.given import Given
 from ppsim.ask.groups import output_of
 from ppsim.ask.options import Request, flatten
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import text_of
 from ppsim.ask.write import Writers, write_with
-from ppsim.base.json_output import dump_json, with_verdict
 from ppsim.errors import PpsimError
 
 if TYPE_CHECKING:
@@ -47,10 +45,14 @@ class Answer(ABC, Generic[Asked]):
 
     def whole_object(self) -> dict[str, Any]:
         """The object that ``--json`` prints: the schema, the verdict, then the numbers."""
+        from ppsim.base.json_output import with_verdict
+
         return with_verdict(self.json_object(), self.verdict)
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints, as dicts, lists, numbers and texts."""
+        from ppsim.base.json_output import dump_json
+
         found: dict[str, Any] = json.loads(dump_json(self.whole_object()))
         return found
 
@@ -129,4 +131,6 @@ class Answer(ABC, Generic[Asked]):
 
     def _repr_html_(self) -> str:
         """The card that a notebook shows."""
+        from ppsim.ask.card import card_html
+
         return card_html(self.verdict, self.charts(), self.blocks())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ppsim.ask.groups import OWN, FigureOptions, OutputOptions
-from ppsim.ask.options import Option, Request, flatten, list_options
+from ppsim.ask.options import GROUP, Option, Request, flatten, list_options
 
 # Names of options that rules speak of together.
 SHAPE = ("stages", "devices", "chunks", "microbatches", *OWN)
@@ -18,11 +18,8 @@ GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "shapes", "t_shape")
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
-PLANNED = (
-    *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
-    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
-)
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
@@ -38,12 +35,14 @@ class Given:
     values: Mapping[str, Any]  # of all options, by name
     typed: Sequence[Option]  # the options that were given
     tables: bool = False  # whether -o writes tables too
+    needs: Sequence[Need] = ()  # what the request and its groups of options need, and leave no room for
 
     @classmethod
     def of(cls, request: Request) -> Given:
         """Read the options of a request."""
         typed = [each for each in list_options(type(request)) if each.name in request.given]
-        return cls(request.question, flatten(request), typed, request.tables)
+        needs = list_needs(type(request))
+        return cls(request.question, flatten(request), typed, request.tables, needs)
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
@@ -87,6 +86,12 @@ class Need:
     why: str  # the reason for refusing them, with ``{options}`` where those typed are named
     hint: str = "leave one of them out"  # what to try
     commands: tuple[str, ...] = ()  # where the row counts; empty for every command that has the options
+
+
+def list_needs(kind: type[Any]) -> tuple[Need, ...]:
+    """List the rows that a request, or a group of options, and its groups declare as ``needs``."""
+    inner = (each.metadata.get(GROUP) for each in fields(kind))
+    return (*(need for group in inner if group for need in list_needs(group)), *getattr(kind, "needs", ()))
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.ask.options import common, flag, given_object, option
+from ppsim.ask.options import common, flag, option
 from ppsim.ask.types import (
     CountList,
     Highlighted,
     Labels,
     Noted,
-    Offloaded,
-    Recomputed,
     ScheduleName,
     Window,
 )
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.look import Highlight, Look, Note
 
 Value = float | Sequence[float]
@@ -98,179 +94,6 @@ class _SizeLists:
 @dataclass(frozen=True)
 class GridOptions(_Own, _SizeLists):
     """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
-
-
-@dataclass(frozen=True)
-class CostOptions:
-    """What ops cost: numbers, or a measured profile; None where the default holds. And whether backwards recompute."""
-
-    tf: Value | None = common("--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).")
-    tb: Value | None = common("--tb", help="Time of a full backward (ti + tw).")
-    ti: Value | None = common("--ti", help="Time of a backward for the input (1).")
-    tw: Value | None = common("--tw", help="Time of a backward for the weights (1).")
-    tfb: Value | None = option("--tfb", help="Time of a fused pair of F and B (tf + tb).")
-    tr: Value | None = option("--tr", help="Time of a recompute (tf).")
-    offload: str | None = option(
-        "--offload",
-        type=Offloaded(),
-        metavar="[N|all|30%]",
-        help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
-        "device, of all (also without a value), or a share.",
-    )
-    t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
-    t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")
-    t_evict: Value | None = option(
-        "--t-evict", help="Time of a copy of an activation to another device, and of one back (0)."
-    )
-    host_link: str | None = option(
-        "--host-link",
-        metavar="GB/s",
-        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their "
-        "bytes do; with --profile, or --model where there is one.",
-    )
-    host_link_shared: int | None = option(
-        "--host-link-shared",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="N devices share a link to their host, which carries one copy at a time in each direction (1).",
-    )
-    te: Value | None = option("--te", help="Time of an input embedding's share, or one per device (0).")
-    ts: Value | None = option("--ts", help="Time of an output layer's share, or one per device (0).")
-    tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
-    td: Value | None = option("--td", help="Time of the embedding's backward, or one per device (0).")
-    tl: Value | None = option("--tl", help="Time of the loss on the last device, where a schedule has it (0).")
-    tgf: Value | None = option("--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0).")
-    tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
-    t_collective: float | None = option(
-        "--t-collective",
-        help="Time of a collective over all devices (0).",
-    )
-    comm: float | None = common("--comm", help="Latency of a message between two devices (0).")
-    links: tuple[str, ...] = option(
-        "--link",
-        multiple=True,
-        metavar="A-B=LATENCY[,GB/s]",
-        help="One link that differs: 6-7=30, or 6-7=0.1,25GB/s; A>B for one direction; repeatable.",
-    )
-    steps: int | None = option(
-        "--steps",
-        type=click.IntRange(min=1),
-        help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
-        "microbatches again, and a training schedule runs so many steps, each with its optimizer step (1).",
-    )
-    t_optimizer: Value | None = option(
-        "--t-optimizer", help="Time of the optimizer step that ends a training step, or one per device (0)."
-    )
-    post_validation: bool = flag(
-        "--post-validation",
-        help="Each device runs its optimizer step when its gradients are there, and waits for no other device.",
-    )
-    t_gather: Value | None = option(
-        "--t-gather",
-        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use beside compute.",
-    )
-    t_reduce_grad: Value | None = option(
-        "--t-reduce-grad",
-        help="Time to reduce a stage's gradients behind its last backward of a step, beside compute.",
-    )
-    feedback: float | None = option(
-        "--feedback",
-        type=click.FloatRange(min=0),
-        help="Time until a step's result is back at the first stage (the latency of that link), for decode.",
-    )
-    tokens: int | None = option(
-        "--tokens",
-        type=click.IntRange(min=1, max=1 << 53),
-        help="Tokens of a microbatch, or of a batch in flight in each step: the rate is in tokens.",
-    )
-    chunked: int | None = option(
-        "--chunked",
-        type=click.IntRange(min=1, max=100_000_000),
-        metavar="TOKENS",
-        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law; "
-        "--mb chunks, or the best number of them.",
-    )
-    chunk: str | None = option(
-        "--chunk",
-        metavar="TOKENS|equal",
-        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best number of chunks.",
-    )
-    law: str | None = option(
-        "--law",
-        metavar="C,G,A|C,G,B,A|FILE",
-        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
-        "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
-        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, time, prefix), to "
-        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the fewest.",
-    )
-    page: int | None = option(
-        "--page",
-        type=click.IntRange(min=1, max=1_000_000),
-        help="Tokens that sizes of chunks are multiples of, but for the last (64).",
-    )
-    mb_scale: tuple[str, ...] = option(
-        "--mb-scale",
-        multiple=True,
-        metavar="[KINDS=]FACTORS",
-        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
-        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each "
-        "too. The batches of decode go through a shorter list again and again.",
-    )
-    slice_scale: tuple[str, ...] = option(
-        "--slice-scale",
-        multiple=True,
-        metavar="[KINDS=]FACTORS",
-        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its "
-        "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
-    )
-    speed: Value | None = option("--speed", help="How many times as fast each device computes: 1,1,0.9,1.")
-    per: str | None = common(
-        "--cost-per",
-        type=click.Choice(["device", "stage"]),
-        help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
-    )
-    layout: str | None = common(
-        "--layout",
-        metavar="STRING",
-        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
-    )
-    t_layer: Value | None = option("--t-layer", help="Forward time of a layer of the layout (1), or one for each.")
-    t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
-    t_head: float | None = option("--t-head", help="Forward time of the layout's head and its loss, L (0).")
-    t_mtp: float | None = option("--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's).")
-    b_over_f: float | None = option(
-        "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
-    )
-    unit: str | None = option(
-        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."
-    )
-    profile: str | None = common(
-        "--profile", type=click.Path(), help="Measured costs instead (ppsim calibrate), in ms."
-    )
-    segments: str | None = option(
-        "--segments",
-        type=click.Path(),
-        metavar="FILE",
-        help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
-    )
-    encoder: str | None = option(
-        "--encoder",
-        type=click.Path(),
-        metavar="FILE",
-        help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).",
-    )
-    costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
-    recompute: bool | str = common(
-        "--recompute",
-        type=Recomputed(),
-        default=False,
-        metavar="[full|none|first:N|window:N|layers:N|modules:A,B]",
-        help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
-        "value), those of the first N microbatches, all but the first N of each window of forwards in flight, the "
-        "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
-        "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
-        "which waits for the gradient first, give a longer --tb instead.",
-    )
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,14 @@ class Request:
         question: its name, which is the command's.
         place: the section of ``ppsim --help`` that lists it, and its rank there; under "More" without one.
         tables: whether its files may be tables: csv, json, parquet.
+        needs: rows of :class:`ppsim.ask.given.Need`: what its options need, and leave no room for.
         given: names of the options that the user gave, to tell them from defaults.
     """
 
     question: ClassVar[str]
     place: ClassVar[tuple[str, int]]
     tables: ClassVar[bool] = False
+    needs: ClassVar[tuple[Any, ...]] = ()
     given: frozenset[str] = frozenset()
 
     def check(self) -> None:

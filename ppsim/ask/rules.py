@@ -1,7 +1,8 @@
-"""The table of what needs what: an option that would have no effect is refused, with the reason.
+"""Options that several questions share and that conflict: one without effect is refused, with the reason.
 
-What depends on the schedule or on a file's content, such as ``--tfb`` where no ops run as pairs, is checked where it is
-known: :func:`ppsim.prices.build.check_used`.
+Rows of one question are the ``needs`` of its request; those of options that a group or a part of
+costs declares are its ``needs``. What depends on the schedule or on a file's content, such as
+``--tfb`` where no ops run as pairs, is checked by :func:`ppsim.prices.build.check_used`.
 """
 
 from __future__ import annotations
@@ -10,31 +11,19 @@ import math
 import re
 
 from ppsim.ask.given import (
-    COSTS,
-    DETAILED,
-    GIVEN_COSTS,
-    LAYER_TIMES,
     LOOK,
-    MEASURING,
     MODEL,
-    PLANNED,
-    REQUEST,
-    SHAPE,
-    TIMED,
-    UNEVEN,
     Given,
     Need,
+    list_needs,
     never,
 )
-from ppsim.ask.groups import OWN
+from ppsim.ask.options import Request
 from ppsim.errors import InputError
 
 # Texts that may be empty; any other empty value is a variable of the shell that was not set.
 MAY_BE_EMPTY = ("unit", "note")
-TRAINED = ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again")
 CHARTS = ("style", "memory", *LOOK)
-
-STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
 
 NEEDS = (
     # Which files are written, and what they show.
@@ -50,34 +39,14 @@ NEEDS = (
         "{options} draws a figure of heat maps, and no figure is written",
         "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
     ),
-    Need(
-        ("blank",),
-        lambda g: g.writes("edits"),
-        "{options} is of pages, and none is written",
-        "add -o FILE.html",
-    ),
     Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
     Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),
-    Need(("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"),
     Need(
         ("style",),
         never,
         "{options} sets the look of charts, and this command draws none",
         "leave it out",
         ("sweep", "plan", "jitter", "model"),
-    ),
-    Need(
-        ("profile",),
-        lambda g: not g["output"],
-        "{options} has times of whole ops, and -o draws the products of a layer",
-        "leave one of them out",
-        ("model",),
-    ),
-    Need(
-        ("lowered",),
-        lambda g: g.writes("lowered") or bool(g["grid"]),
-        "{options} says how to write csv, and none is written",
-        "add -o FILE.csv",
     ),
     Need(
         ("width",),
@@ -118,20 +87,6 @@ NEEDS = (
         "add -o FILE.svg, or ppsim memory",
         ("run", "compare"),
     ),
-    Need(
-        TRAINED,
-        lambda g: bool(g["model"]),
-        "{options} says how --model is trained, and there is none",
-        "add --model NAME",
-        ("memory", "partition"),
-    ),
-    Need(
-        ("cap",),
-        lambda g: not g["changes"],
-        "{options} is for what explain tries by itself, and --what-if names the changes",
-        "leave one of them out",
-        ("explain",),
-    ),
     Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
     Need(
         ("results",),
@@ -145,100 +100,8 @@ NEEDS = (
         lambda g: not (g["quiet"] or g["as_json"] or "-" in g["output"]),
         "{options} draws a chart in the terminal, where only the result is to be printed",
     ),
-    Need(
-        ("breakdown",),
-        lambda g: not g["quiet"] and "-" not in g["output"],
-        "{options} prints a table, where only the result is to be printed",
-    ),
-    Need(("metric",), lambda g: not g["as_json"], "--json holds every metric, so {options} chooses none"),
-    Need(
-        ("github",), lambda g: not (g["as_json"] or g["quiet"]), "{options} is another way to print than --json or -q"
-    ),
-    Need(
-        ("devices", "microbatches"),
-        lambda g: bool(g["names"] or g["schedule"]) and not g["as_json"],
-        "{options} shapes the example of one schedule, which --json does not hold",
-        "name a schedule, without --json",
-        ("list",),
-    ),
-    Need(
-        ("stages", "devices"),
-        lambda g: not (g["stages"] and g["devices"]),
-        "{options} both set the devices of a sweep",
-        "one of them, and --chunks or NAME:V",
-        ("sweep",),
-    ),
-    Need(
-        OWN,
-        lambda g: bool(g["schedule"]),
-        "{options} shapes a schedule, and none is named",
-        "add --schedule NAME",
-        ("check",),
-    ),
-    Need(
-        ("chunks",),
-        lambda g: bool(g["schedule"] or g["stages"] or g["devices"]),
-        "{options} is nothing without the number of devices or stages",
-        "add --devices",
-        ("check",),
-    ),
-    Need(
-        ("first", "last", "account_embedding", "account_loss", "layers_per_stage"),
-        lambda g: not g["string"],
-        "a layout string lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
-        "leave out the string",
-        ("layout",),
-    ),
-    Need(
-        ("first", "last", "account_embedding", "account_loss"),
-        lambda g: g["layers_per_stage"] is None,
-        "--layers-per-stage lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
-        commands=("layout",),
-    ),
     # Costs.
-    Need(
-        (*COSTS, *LAYER_TIMES),
-        lambda g: not g["profile"],
-        "--profile brings all costs, so {options} cannot be given too",
-    ),
-    Need(
-        (*(name for name in COSTS if name not in ("comm", "per")), *LAYER_TIMES, "profile", "layout"),
-        lambda g: not g["segments"],
-        "--segments brings the times of all ops, so {options} cannot be given too",
-    ),
-    Need(
-        LAYER_TIMES,
-        lambda g: bool(g["layout"]) or g.command == "partition",
-        "{options} is for the layers of a layout, and none is given",
-        "add --layout STRING (ppsim layout), or --tf for whole stages",
-    ),
-    Need(
-        ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
-        never,
-        "partition makes the layout from the times of layers, so {options} cannot be given",
-        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
-        ("partition",),
-    ),
-    Need(
-        ("tf", "tb", "ti", "tw", "tfb", "tr", "per"),
-        lambda g: not g["layout"],
-        "--layout gives every stage the time of its layers, so {options} cannot be given too",
-        "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
-    ),
     Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
-    Need(
-        ("recompute", "offload", "encoder"),
-        never,
-        "{options} adds ops, and convert writes those that the file holds",
-        "ppsim run FILE --recompute -o FILE",
-        ("convert",),
-    ),
-    Need(
-        ("merge_bw", "split_bw"),
-        lambda g: not (g["merge_bw"] and g["split_bw"]),
-        "{options} undo each other",
-        commands=("convert",),
-    ),
     # Messages as ops.
     Need(
         ("message",),
@@ -275,49 +138,7 @@ NEEDS = (
         "{options} is the wait for a shape, and none is sent",
         "add --shapes exchange",
     ),
-    Need(
-        ("modes",),
-        lambda g: not g["shapes"],
-        "--shapes says that every message waits, so {options} cannot be given too",
-        commands=("check",),
-    ),
     # Unequal microbatches.
-    Need(
-        ("reorder",),
-        lambda g: bool(g["mb_scale"] or g["lengths"]),
-        "{options} orders unequal microbatches",
-        "add --mb-scale FACTORS",
-    ),
-    Need(
-        ("padded", "mbs"),
-        lambda g: bool(g["lengths"]),
-        "{options} is of sequences of different lengths, and there are none",
-        "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
-        ("run", "compare", "explain", "jitter"),
-    ),
-    Need(
-        ("deal", "max_tokens"),
-        lambda g: bool(g["lengths"]),
-        "{options} deals sequences anew, and there are none",
-        "add --lengths FILE",
-        ("run", "compare"),
-    ),
-    Need(
-        ("across", "deal_for"),
-        lambda g: bool(g["deal"] or g["max_tokens"]),
-        "{options} is of dealing sequences anew",
-        "add --deal",
-    ),
-    Need(
-        ("deal", "max_tokens"),
-        lambda g: not any(g[name] for name in DETAILED),
-        "{options} times dealings by the simple model",
-    ),
-    Need(
-        ("lowered",),
-        lambda g: not (g["deal"] or g["max_tokens"]),
-        "{options} and --deal both say what csv holds",
-    ),
     Need(
         ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
@@ -328,127 +149,7 @@ NEEDS = (
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
     ),
-    Need(
-        ("cp_of",),
-        lambda g: bool(g["lengths"]),
-        "{options} is of steps with lengths here",
-        "add --lengths FILE",
-        ("jitter",),
-    ),
-    Need(
-        ("dask", "results"),
-        lambda g: not g["lengths"],
-        "{options} spreads samples of noise, and with --lengths they are drawn here",
-        "leave it out",
-        ("jitter",),
-    ),
-    Need(("lengths", "cp_of"), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
-    Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
-    Need(
-        ("reorder",),
-        lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
-        "{options} times orders by the simple model",
-    ),
-    # A prompt in chunks.
-    Need(
-        ("chunked",),
-        never,
-        "{options} is of forward-only, and this command has other schedules",
-        "ppsim run, compare or sweep forward-only --chunked 131072 --law C,G,B,A",
-        ("jitter", "diff", "memory", "partition", "optimize", "convert"),
-    ),
-    Need(
-        ("chunk", "page"),
-        lambda g: bool(g["chunked"]),
-        "{options} is of a prompt in chunks, and none is given",
-        "add --chunked TOKENS",
-    ),
-    Need(
-        ("law",),
-        lambda g: bool(g["chunked"] or g["lengths"]),
-        "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none is given",
-        "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
-    ),
-    Need(("chunked",), lambda g: bool(g["law"]), "{options} needs what a chunk takes", "add --law C,G,B,A"),
-    Need(
-        (
-            *("mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
-            *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
-        ),
-        lambda g: not g["chunked"],
-        "{options} has no place where --chunked gives the chunks and --law their times",
-        "leave it out; --tf scales stages, --comm is the latency of a message",
-    ),
-    Need(
-        ("microbatches",),
-        lambda g: not g["chunked"] or g["chunk"] in (None, "equal"),
-        "{options} is a number of chunks, and --chunk says their size",
-        "leave one of them out",
-    ),
-    # Schedules that go round.
-    Need(
-        ("post_validation", "t_gather", "t_reduce_grad", "t_optimizer"),
-        lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
-        "{options} adds ops beside compute, which the simple model times",
-        "leave it out, or the options of messages as ops",
-    ),
-    Need(
-        ("steps", "tokens", *STEP),
-        never,
-        "{options} is of a schedule that goes round, and this command knows one round",
-        "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
-        ("optimize", "partition", "convert"),
-    ),
-    Need(
-        ("feedback",),
-        lambda g: bool(g["serve"]) and g.command == "partition",
-        "{options} is of a schedule that goes round, and this command knows one round",
-        "ppsim run decode --steps 8 --feedback 0.5, or ppsim partition decode --serve period",
-        ("optimize", "partition", "convert"),
-    ),
-    # What serves.
-    Need(
-        ("weight_bits", "kv_bits", "block"),
-        lambda g: bool(g["serve"]),
-        "{options} is of a pipeline that serves",
-        "add --serve",
-    ),
-    Need(
-        (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
-        lambda g: not g["serve"] or g.command != "memory",
-        "--serve counts bytes, which no time changes, so {options} has no effect",
-        "leave it out",
-        ("memory",),
-    ),
-    Need(
-        ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
-        lambda g: not g["serve"],
-        "{options} is of training, or of uneven batches, and --serve knows neither",
-        "leave it out",
-        ("memory", "partition"),
-    ),
-    Need(
-        ("measured", "breakdown", "output"),
-        lambda g: not g["serve"],
-        "{options} is of a step of training over time, and --serve has none",
-        "leave it out",
-        ("memory",),
-    ),
-    Need(
-        ("tokens",),
-        never,
-        "{options} counts the rate of a schedule that goes round, and this command prints none",
-        "ppsim run, compare or sweep",
-        ("explain", "diff", "jitter", "memory"),
-    ),
     # A search.
-    Need(
-        ("mb_scale", "slice_scale", "recompute"),
-        never,
-        "{options} is beyond what a search knows: all microbatches and slices take the same time, and no op runs twice",
-        "leave it out",
-        ("optimize",),
-    ),
     Need(
         ("encoder",),
         never,
@@ -456,151 +157,12 @@ NEEDS = (
         "ppsim run SCHEDULE --encoder FILE",
         ("optimize", "partition"),
     ),
-    Need(
-        ("offload",),
-        never,
-        "{options} copies by rule what a schedule has, and a search for a split does not weigh copies",
-        "ppsim run SCHEDULE --offload ...",
-        ("partition",),
-    ),
-    Need(
-        ("offload", "t_offload", "t_reload", "host_link", "host_link_shared"),
-        never,
-        "{options} is of copies to the host, which a rule adds to a finished schedule and no search weighs",
-        "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload TIME --t-reload TIME",
-        ("optimize",),
-    ),
-    Need(
-        ("host_link",),
-        lambda g: g["t_offload"] is None and g["t_reload"] is None,
-        "{options} gives the times of copies, and --t-offload or --t-reload gives one again",
-        "leave one of them out",
-    ),
-    Need(
-        ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
-        never,
-        "{options} has no effect: optimize finds orders of F, B, I and W",
-        "leave it out",
-        ("optimize",),
-    ),
-    Need(
-        ("cap",),
-        lambda g: not (g["front"] and isinstance(g["cap"], list)),
-        "--front tries caps that all devices share, up to {options}",
-        "one number, or leave out --front",
-        ("optimize",),
-    ),
-    Need(
-        ("gantt",),
-        lambda g: not g["front"],
-        "{options} draws one schedule, and --front has several",
-        "leave it out",
-        ("optimize",),
-    ),
-    Need(("cap",), lambda g: not g["grid"], "{options} is of memory over time, and --grid times nothing"),
     # The grid.
-    Need(
-        ("grid",),
-        lambda g: not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order"),
-        "{options} gives every step one slot, so options of costs and of messages change nothing",
-        "leave them out, or leave out --grid",
-    ),
-    Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
-    Need(
-        ("style", "width", "memory", "gantt", *LOOK),
-        lambda g: not g["grid"],
-        "{options} is for charts, and --grid is text",
-        "leave it out",
-        ("run",),
-    ),
+    Need(("lengths", "cp_of"), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
+    Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
+    Need(("cap",), lambda g: not g["grid"], "{options} is of memory over time, and --grid times nothing"),
     Need(("order",), lambda g: not g["grid"] or bool(g["lowered"]), "{options} needs --lowered beside --grid"),
-    # Plans.
-    Need(("improve",), lambda g: bool(g["against"]), "{options} plans the runs of a table", "add --against TABLE"),
-    Need(
-        PLANNED,
-        lambda g: not g["against"],
-        "--against takes sizes from its table, so {options} has no effect",
-        "leave it out",
-        ("plan",),
-    ),
-    Need(
-        ("dask", "results"),
-        lambda g: not g["against"] or g["improve"],
-        "{options} is for long work, and predicting a table's runs is short",
-        "add --improve, or leave it out",
-        ("plan",),
-    ),
-    Need(
-        ("ranks",),
-        lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
-        "{options} prints more, where only the result is to be printed",
-        commands=("plan",),
-    ),
-    Need(
-        ("flags",),
-        lambda g: not (g["as_json"] or "-" in g["output"]),
-        "{options} prints launch flags, where only the result is to be printed",
-        commands=("plan",),
-    ),
-    # Noise.
-    Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
-    Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
     # What measures, and runs for real.
-    Need(
-        ("from_record", "trace", "record"),
-        lambda g: sum(map(bool, (g["from_record"], g["trace"], g["record"]))) < 2,
-        "{options} cannot be given together",
-        commands=("validate",),
-    ),
-    Need(
-        ("only",),
-        lambda g: g.writes(),
-        "{options} chooses what figures and pages show, and none is written",
-        "add -o FILE.svg",
-        ("validate",),
-    ),
-    Need(
-        ("iteration", "unit"),
-        lambda g: bool(g["trace"]),
-        "{options} says how to read --trace, and there is none",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        ("iteration",),
-        lambda g: bool(g["from_trace"]),
-        "{options} chooses iterations of --from-trace, and there is none",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        ("names", "schedule", *SHAPE, *REQUEST, "profile"),
-        lambda g: not g["from_record"],
-        "--from-record runs nothing, so {options} cannot be given too",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        REQUEST,
-        lambda g: not g["trace"],
-        "--trace shows a run made elsewhere, so {options} cannot be given too",
-        "leave it out",
-        ("validate",),
-    ),
-    Need(
-        TIMED,
-        lambda g: g["ops"] == "timed",
-        "{options} is for ops that only take their time",
-        "add --ops timed",
-        ("validate",),
-    ),
-    Need(
-        MODEL,
-        lambda g: g["ops"] == "compute",
-        "{options} is for stages that compute, and --ops timed has none",
-        "leave it out",
-        ("validate",),
-    ),
     Need(
         (*MODEL, "dtype"),
         lambda g: not g["module"],
@@ -609,50 +171,24 @@ NEEDS = (
         ("validate", "calibrate"),
     ),
     Need(("module",), lambda g: g["ops"] != "timed", "{options} has stages that compute, and --ops timed has none"),
-    Need(
-        ("module",),
-        lambda g: bool(g["stages"]) or g.command != "calibrate" or bool(g["from_trace"]),
-        "{options} is asked for each stage, and how many there are is missing",
-        "add --stages 4",
-        ("calibrate",),
-    ),
-    Need(
-        ("stages",),
-        lambda g: bool(g["module"]),
-        "{options} is the number of stages of --module, and there is none",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        MODEL,
-        lambda g: not g["profile"],
-        "--profile brings the model, so {options} cannot be given too",
-        "leave one out",
-        ("validate",),
-    ),
-    Need(
-        MEASURING,
-        lambda g: not g["from_trace"],
-        "--from-trace measures nothing, so {options} cannot be given too",
-        "leave it out",
-        ("calibrate",),
-    ),
-    Need(
-        ("sizes", "max_bytes"), lambda g: not (g["sizes"] and g["max_bytes"]), "{options} both set the largest message"
-    ),
 )
 
 
-def list_refused(command: str) -> set[str]:
-    """List the options that a command shares with others and always refuses: its help need not have them."""
-    return {option for need in NEEDS if need.holds is never and command in need.commands for option in need.options}
+def list_refused(request: type[Request]) -> set[str]:
+    """List the options that a question shares with others and always refuses: its help need not have them."""
+    return {
+        option
+        for need in (*NEEDS, *list_needs(request))
+        if need.holds is never and (not need.commands or request.question in need.commands)
+        for option in need.options
+    }
 
 
 def check_given(given: Given) -> None:
     """Refuse options without effect in this request (InputError: another makes it idle or is missing; it is empty)."""
     _refuse_empty(given)
     _refuse_endless(given)
-    for need in NEEDS:
+    for need in (*given.needs, *NEEDS):
         if need.commands and given.command not in need.commands:
             continue
         options = given.spellings(need.options)

@@ -184,13 +184,13 @@ class Recomputed(MayStandAlone):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | str:
         """Read the rules; those that are true or false as such."""
-        from ppsim.core.recompute import parse_rules
-
         if isinstance(value, bool):
             return value
         text = str(value)
         if text in self.words:
             return self.words[text]
+        from ppsim.core.recompute import parse_rules
+
         try:
             parse_rules(text)
         except InputError as error:

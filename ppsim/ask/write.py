@@ -7,16 +7,14 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.given import Given, suffixes_of
-from ppsim.ask.groups import CostOptions, FigureOptions, OutputOptions
+from ppsim.ask.groups import FigureOptions, OutputOptions
 from ppsim.ask.options import Option
 from ppsim.ask.types import Share
-from ppsim.base.atomic_file import open_atomically, place_together, rehearse
-from ppsim.base.json_output import dump_json
 from ppsim.base.notes import long_work
 from ppsim.errors import InputError
 from ppsim.version import VERSION
@@ -73,18 +71,6 @@ def command_line(given: Given) -> str:
     return shlex.join(words)
 
 
-def command_of_file(given: Given) -> str:
-    """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
-
-    Options that change the queues are left out: the file has them changed.
-    """
-    changes = {"recompute", "offload", "encoder", "steps", "segments"}
-    costs = {each.name for each in fields(CostOptions)} - changes
-    typed = [option for option in given.typed if option.name in costs]
-    command = command_line(Given("run", given.values, typed))
-    return command.replace("ppsim run", "ppsim run FILE", 1)
-
-
 def _text(value: Any, option: Option) -> str:
     """Write a value so that it is read back as the same, to the last bit."""
     if isinstance(value, list):
@@ -96,6 +82,10 @@ def _text(value: Any, option: Option) -> str:
 
 def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
     """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be written)."""
+    if not output.output:
+        return []
+    from ppsim.base.atomic_file import rehearse
+
     for target in output.output:
         rehearse(target)
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
@@ -141,6 +131,10 @@ def document_writers(
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
     """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""
+    if not writers:
+        yield
+        return
+    from ppsim.base.atomic_file import place_together
 
     def write(to_stdout: bool) -> None:
         for target, save in writers:
@@ -210,5 +204,8 @@ def write_table(
 
         save_table(rows, target, suffix, inputs)
         return
+    from ppsim.base.atomic_file import open_atomically
+    from ppsim.base.json_output import dump_json
+
     with open_atomically(target) as out:
         out.write(dump_json(whole(), end=b"\n"))

@@ -13,13 +13,12 @@ import stat
 import sys
 from typing import BinaryIO
 
-from ppsim.base.text import shorten
+from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.base.unpack.gzipped import unzip
 from ppsim.base.unpack.limits import LARGEST, size_limit, too_large
 from ppsim.base.unpack.texts import decode_text
 from ppsim.errors import InputError
 
-STANDARD_INPUT = "-"
 _CHUNK = 1 << 20
 
 

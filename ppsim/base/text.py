@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+STANDARD_INPUT = "-"  # in place of the name of a file
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
 _BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")

@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import CostOptions
 from ppsim.ask.options import common
 from ppsim.base.numbers import format_number
-from ppsim.base.units import format_size, parse_size
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_memory
+from ppsim.prices.options import CostOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -121,7 +120,11 @@ class Cap:
 
     def write(self, amount: float) -> str:
         """Write an amount in the unit of the cap."""
-        return format_size(amount) if self.in_bytes else format_number(amount)
+        if not self.in_bytes:
+            return format_number(amount)
+        from ppsim.base.units import format_size
+
+        return format_size(amount)
 
     def describe(self, layout: str | None = None) -> str:
         """Write the cap with its unit, which is another with a ``layout``."""
@@ -144,6 +147,8 @@ def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
 
 def read_cap(text: str) -> Cap:
     """Read --cap: sizes in bytes, or numbers of activations (InputError: neither, or both)."""
+    from ppsim.base.units import parse_size
+
     parts = text.split(",")
     sizes = [parse_size(part) for part in parts]
     units = {in_bytes for _, in_bytes in sizes}

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.ask.words import counted
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
+from ppsim.prices.part import Asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ppsim.core.schedule import Schedule
     from ppsim.inputs.profile.chunk_times import FittedLaw
+    from ppsim.prices.options import CostOptions
     from ppsim.search.splits.chunks import Chunking, Cut, Law, Pipeline
 
 PAGE = 64
@@ -64,7 +66,7 @@ class Chunks:
         yield f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
 
 
-def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOptions) -> ShapeOptions:
+def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
     """Return the shape with a microbatch for each chunk.
 
     Raises:
@@ -81,7 +83,7 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, costs: CostOption
         raise InputError("the number of devices is missing", "give --devices")
     if (shape.chunks or 1) != 1 or (shape.stages or devices) != devices or ":" in str(spec):
         raise InputError("--chunked runs one stage on each device", "leave out --chunks")
-    return replace(shape, microbatches=len(chunks_of(costs, devices, shape.microbatches).run.sizes))
+    return replace(shape, microbatches=len(chunks_of(asked, devices, shape.microbatches).run.sizes))
 
 
 def share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
@@ -91,20 +93,20 @@ def share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
     return replace(costs, tf=(1.0 if costs.tf is None else costs.tf) * fewest / devices)
 
 
-def count_chunks(spec: str, costs: CostOptions, devices: int) -> int:
+def count_chunks(spec: str, asked: Asked, devices: int) -> int:
     """Count the chunks of a prompt on so many devices; 1 for a schedule that takes none."""
     try:
-        return shape_of_chunks(spec, ShapeOptions(devices=devices), costs).microbatches or 1
+        return shape_of_chunks(spec, ShapeOptions(devices=devices), asked).microbatches or 1
     except InputError:
         return 1
 
 
-def times_of_chunks(costs: CostOptions, devices: int, number: int) -> NDArray[np.float64]:
+def times_of_chunks(asked: Asked, devices: int, number: int) -> NDArray[np.float64]:
     """Return the time of each of so many chunks by the law, shape (chunks,)."""
-    return law_of_chunks(costs)[0].times(chunks_of(costs, devices, number).run.sizes)
+    return law_of_chunks(asked)[0].times(chunks_of(asked, devices, number).run.sizes)
 
 
-def chunks_of(costs: CostOptions, devices: int, number: int | None = None) -> Chunks:
+def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
     """Find the chunks that the options ask for, ``number`` of equal times or the best number of them.
 
     Raises:
@@ -112,12 +114,12 @@ def chunks_of(costs: CostOptions, devices: int, number: int | None = None) -> Ch
     """
     from ppsim.search.splits.chunks import Cut, cut_equal, cut_fixed
 
-    length, page, (law, fitted) = costs.chunked or 1, costs.page or PAGE, law_of_chunks(costs)
-    pipeline = _pipeline(costs, devices)
+    length, page, (law, fitted) = asked["chunked"] or 1, asked["page"] or PAGE, law_of_chunks(asked)
+    pipeline = _pipeline(asked, devices)
     best = _find_chunking(length, page, law, pipeline)
     run = best.equal
-    if costs.chunk not in (None, "equal"):
-        sizes = cut_fixed(length, _size(str(costs.chunk), page))
+    if asked["chunk"] not in (None, "equal"):
+        sizes = cut_fixed(length, _size(str(asked["chunk"]), page))
         run = Cut(sizes, pipeline.time(law.times(sizes)))
     elif number is not None and number != len(run.sizes):
         equal = cut_equal(length, page, law, number)
@@ -125,15 +127,15 @@ def chunks_of(costs: CostOptions, devices: int, number: int | None = None) -> Ch
             what = f"{length:,} tokens are not cut into {number} chunks of equal times in pages of {page}"
             raise InputError(what, "another --mb, or a smaller --page")
         run = Cut(equal, pipeline.time(law.times(equal)))
-    return Chunks(run, best, costs.unit or "ms", fitted)
+    return Chunks(run, best, asked["unit"] or "ms", fitted)
 
 
-def law_of_chunks(costs: CostOptions) -> tuple[Law, FittedLaw | None]:
+def law_of_chunks(asked: Asked) -> tuple[Law, FittedLaw | None]:
     """Return the law of the options, and how it fits the table that it is from; None for one that is given."""
     from ppsim.inputs.profile.chunk_times import fit_law, is_law_file
     from ppsim.search.splits.chunks import Law, read_law
 
-    text = costs.law or ""
+    text = asked["law"] or ""
     if not is_law_file(text):
         return read_law(text), None
     fitted = fit_law(text)
@@ -148,16 +150,16 @@ def _find_chunking(length: int, page: int, law: Law, pipeline: Pipeline) -> Chun
     return find_chunking(length, page, law, pipeline)
 
 
-def _pipeline(costs: CostOptions, devices: int) -> Pipeline:
+def _pipeline(asked: Asked, devices: int) -> Pipeline:
     import numpy as np
 
     from ppsim.search.splits.chunks import Pipeline
 
-    given = np.atleast_1d(np.asarray(1.0 if costs.tf is None else costs.tf, np.float64)).tolist()
+    given = np.atleast_1d(np.asarray(1.0 if asked["tf"] is None else asked["tf"], np.float64)).tolist()
     if len(given) not in (1, devices):
         raise InputError(f"tf has {len(given)} values for {devices} stages", f"give one value, or {devices}")
     stages = tuple(given * (devices if len(given) == 1 else 1))
-    return Pipeline(stages, float(costs.comm or 0.0))
+    return Pipeline(stages, float(asked["comm"] or 0.0))
 
 
 def _size(text: str, page: int) -> int:

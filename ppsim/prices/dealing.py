@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ppsim.ask.blocks import Block, Line
+from ppsim.ask.given import DETAILED, Need
 from ppsim.ask.options import flag, option
 from ppsim.base.notes import long_work
 from ppsim.base.numbers import format_change, format_number, format_share
@@ -40,6 +41,27 @@ Build = Callable[[int], "tuple[Schedule, Costs]"]  # the schedule of so many mic
 @dataclass(frozen=True)
 class DealOptions:
     """How the sequences of --lengths are dealt anew."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: bool(g["lengths"]),
+            "{options} deals sequences anew, and there are none",
+            "add --lengths FILE",
+            ("run", "compare"),
+        ),
+        Need(
+            ("across", "deal_for"),
+            lambda g: bool(g["deal"] or g["max_tokens"]),
+            "{options} is of dealing sequences anew",
+            "add --deal",
+        ),
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: not any(g[name] for name in DETAILED),
+            "{options} times dealings by the simple model",
+        ),
+    )
 
     deal: bool = flag(
         "--deal",

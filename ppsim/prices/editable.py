@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ppsim.ask.write import command_of_file
+from ppsim.ask.given import Given
+from ppsim.ask.write import command_line
 
 if TYPE_CHECKING:
-    from ppsim.ask.given import Given
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.show.files.document import Document
@@ -66,3 +66,18 @@ def check_blank(schedule: Schedule) -> None:
     if reason := why_not_blank(schedule):
         what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
         raise InputError(what, "1f1b, or leave it out")
+
+
+def command_of_file(given: Given) -> str:
+    """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
+
+    Options that change the queues are left out: the file has them changed.
+    """
+    from ppsim.ask.options import list_options
+    from ppsim.prices.options import CostOptions
+
+    changes = {"recompute", "offload", "encoder", "steps", "segments"}
+    costs = {each.name for each in list_options(CostOptions)} - changes
+    typed = [option for option in given.typed if option.name in costs]
+    command = command_line(Given("run", given.values, typed))
+    return command.replace("ppsim run", "ppsim run FILE", 1)

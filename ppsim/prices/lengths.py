@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.ask.groups import CostOptions
+from ppsim.ask.given import Need
 from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
+from ppsim.prices.options import CostOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +30,15 @@ NAMED = 4  # replicas named
 @dataclass(frozen=True)
 class LengthOptions:
     """How long the sequences of every replica's microbatches are."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("padded", "mbs"),
+            lambda g: bool(g["lengths"]),
+            "{options} is of sequences of different lengths, and there are none",
+            "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ),
+    )
 
     lengths: str | None = option(
         "--lengths",

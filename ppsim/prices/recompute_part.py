@@ -13,14 +13,12 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.recompute import PARTS, rules_of
 from ppsim.core.schedule import Schedule
-from ppsim.engine.memory.usage import LAYER_ACTIVATIONS, Amounts, MemoryModel
+from ppsim.engine.memory.usage import ACTIVATIONS, LAYER_ACTIVATIONS, Amounts, MemoryModel
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
-    from ppsim.ask.groups import CostOptions
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.part import Asked
     from ppsim.workload.layout.costs import LayerTimes
-    from ppsim.workload.layout.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -28,14 +26,13 @@ class PartlyRecomputed:
     """A schedule whose R may run a part of a stage, with what says how large that part is."""
 
     schedule: Schedule
-    costs: CostOptions
-    layout: Layout | None
-    model: Trained | None
+    text: bool | str  # of --recompute
+    asked: Asked
 
     @cached_property
     def rules(self) -> list[str]:
         """The rule of each stage, empty for no parts (InputError: rules of other stages, or a module that is none)."""
-        text = self.costs.recompute
+        text = self.text
         if not isinstance(text, str) or not any(part in text for part in PARTS):
             return []
         from ppsim.workload.model.parallel import MODULES
@@ -55,7 +52,7 @@ class PartlyRecomputed:
         Raises:
             InputError: nothing says how many layers a stage has, or what modules take.
         """
-        if not self.rules or self.costs.tr is not None or self.costs.costs:
+        if not self.rules or self.asked["tr"] is not None or self.asked["costs"]:
             return made
         share = np.ones(self.schedule.n_stages)
         layers = [rule.startswith("layers:") for rule in self.rules]
@@ -64,17 +61,18 @@ class PartlyRecomputed:
             share[layers] = self._share_of_layers(times, counts)[layers]
         for stage, rule in enumerate(self.rules):
             if rule.startswith("modules:"):
-                if self.model is None:
+                if self.asked.model is None:
                     hint = "--tr TIME, or layers:N with --layout; ppsim memory takes --model"
                     raise InputError(f"--recompute {rule}: nothing says what the modules take", hint)
-                share[stage] = self.model.share_of(modules_of(rule))
+                share[stage] = self.asked.model.share_of(modules_of(rule))
         time = made.time.copy()
         time[Kind.R] = share * time[Kind.F]
         return replace(made, time=time)
 
     def _share_of_layers(self, times: LayerTimes | None, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """The share of each stage's forward that its first layers take."""
-        if (layout := self.layout) and times:
+        layout = self.asked.layout_of(self.schedule)
+        if layout and times:
             from ppsim.workload.layout.costs import stage_forwards
 
             of_layers = np.append(0.0, np.cumsum(times.of_layers(layout.n_layers)))
@@ -87,16 +85,9 @@ class PartlyRecomputed:
 
     def _layers_held(self) -> NDArray[np.float64]:
         """The layers of each stage, of a layout, a model or a profile."""
-        if self.layout:
-            return np.array(self.layout.layers, np.float64)
-        if self.model:
-            return np.array(self.model.layers_of(self.schedule), np.float64)
-        if self.costs.profile:
-            from ppsim.inputs.profile.profile import read
-
-            measured, stages = read(self.costs.profile).model, self.schedule.n_stages
-            if measured:
-                return np.full(stages, measured.layers * self.schedule.n_devices / stages)
+        layers = self.asked.layers(self.schedule)
+        if layers is not None:
+            return layers
         hint = "--layout STRING, --tr TIME of what runs again, or ppsim memory --model NAME"
         raise InputError("--recompute layers:N: nothing says how many layers a stage has", hint)
 
@@ -113,9 +104,10 @@ class PartlyRecomputed:
 
     def _kept(self, held: MemoryModel, rule: str) -> Amounts:
         """What F keeps by one rule, shape (stages,)."""
-        if self.model:
-            return self.model.kept_by(rule, self.schedule, self.layout.content if self.layout else None)
-        if rule.startswith("modules:") or not (self.layout or self.costs.profile):
+        if model := self.asked.model:
+            layout = self.asked.layout_of(self.schedule)
+            return model.kept_by(rule, self.schedule, layout.content if layout else None)
+        if rule.startswith("modules:") or held.unit == ACTIVATIONS:
             return held.activations
         count = int(rule[7:])
         if held.unit == LAYER_ACTIVATIONS:

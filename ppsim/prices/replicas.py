@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ppsim.ask.blocks import Block, Line
-from ppsim.ask.groups import CostOptions, NetworkOptions
+from ppsim.ask.groups import NetworkOptions
 from ppsim.ask.options import option
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import costs_of_replica, draws_by_replica
+from ppsim.prices.options import CostOptions
 from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:

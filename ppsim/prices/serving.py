@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.groups import CostOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Need
+from ppsim.ask.groups import OneSchedule, ShapeOptions
 from ppsim.ask.options import common, option
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
-from ppsim.prices.build import build_schedule, layout_for
+from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
+from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.trained import Trained
 
 if TYPE_CHECKING:
@@ -29,6 +32,21 @@ MOST_ROWS = 64
 @dataclass(frozen=True)
 class ServedOptions:
     """How a model is served."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("weight_bits", "kv_bits", "block"),
+            lambda g: bool(g["serve"]),
+            "{options} is of a pipeline that serves",
+            "add --serve",
+        ),
+        Need(
+            ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
+            lambda g: not g["serve"],
+            "{options} is of training, or of uneven batches, and --serve knows neither",
+            "leave it out",
+        ),
+    )
 
     weight_bits: int | None = common(
         "--weight-bits",

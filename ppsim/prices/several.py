@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import OWN, CostOptions, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.groups import OWN, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.prices.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
 from ppsim.prices.cap import Cap, measure_excess
 from ppsim.prices.dealing import DealOptions, deal_load
 from ppsim.prices.lengths import LengthOptions, find_load
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicas, time_replicas
-from ppsim.prices.timing import time_ops
+from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
 
-SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 ONE_REPLICA, NO_LENGTHS, NO_DEALING = ReplicaOptions(), LengthOptions(), DealOptions()
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
 
+# Messages are latencies, and no ops of their own.
+SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
+
 
 def time_ops(
     schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = (), *, to_torch: bool = False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from ppsim.ask.given import Need
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
 
@@ -30,6 +31,21 @@ def model_option(what: str) -> Any:
 @dataclass(frozen=True)
 class TrainedOptions:
     """How a model is trained beside its pipeline; None takes the usual."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again"),
+            lambda g: bool(g["model"]),
+            "{options} says how --model is trained, and there is none",
+            "add --model NAME",
+        ),
+        Need(
+            ("zero",),
+            lambda g: (g["dp"] or 1) * (g["cp"] or 1) > 1,
+            "{options} divides among data- and context-parallel ranks, and there is one",
+            "add --dp 8, or leave it out",
+        ),
+    )
 
     tp: int | None = common("--tp", help="Tensor-parallel ranks of the model.")
     cp: int | None = option("--cp", help="Context-parallel ranks.")

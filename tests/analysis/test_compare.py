@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from ppsim.analysis.compare import Row, compare_object, conclude, mark_front, mark_shapes, sweep_object
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.engine.simple.columns import columns_of
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError, UnknownSchedule
 from ppsim.prices import several
+from ppsim.prices.options import CostOptions
 from ppsim.schedules import generate
 from tests.cases import timed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import re
 import shlex
@@ -16,8 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from ppsim.ask import write
+from ppsim.ask.given import Need
+from ppsim.ask.options import Request, list_options
+from ppsim.ask.rules import NEEDS
 from ppsim.cli import group
 from ppsim.errors import PpsimError
+from ppsim.questions import list_questions, module_of
 from tests.cases import EVERY, HUNTS
 
 ROOT = Path(__file__).parents[2]
@@ -291,8 +296,6 @@ ASKED_ALREADY = {
     ("gantt", "grid"): "no chart is drawn",
     ("memory", "output"): "figures show it by default",
     ("breakdown", "as_json"): "the object has all parts",
-    ("host_link_shared", "offload"): "copies that take no time share a link at no cost",
-    ("zero", "model"): "one data-parallel rank divides nothing",
 }
 # What shows some of the numbers only: the result line of several schedules, and a metric.
 UNSHOWN = {
@@ -484,3 +487,51 @@ def test_a_figure_with_a_profile_without_bytes_counts_activations():
     assert CliRunner().invoke(group, words).exit_code == 0
     assert "(activations)" in Path("x.svg").read_text()
     assert "no activation bytes" in str(CliRunner().invoke(group, [*words, "--memory"]).exception)
+
+
+def requests() -> dict[str, type[Request]]:
+    """The request of each question."""
+    found = {}
+    for name in list_questions():
+        module = importlib.import_module(str(module_of(name)))
+        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Request)]
+        found[name] = next(kind for kind in kinds if getattr(kind, "question", "") == name)
+    return found
+
+
+def test_the_table_has_no_row_of_one_question():
+    """A row that concerns one question stands in its request, where the options are declared."""
+    options = {name: {each.name for each in list_options(kind)} for name, kind in requests().items()}
+
+    def concerned(need: Need) -> list[str]:
+        named = need.commands or options
+        return [name for name in named if options[name] & {*need.options}]
+
+    assert [need.why for need in NEEDS if len(concerned(need)) < 2] == []
+
+
+def test_rows_of_a_request_speak_of_its_options():
+    """What ``needs`` names is an option of the question."""
+    for kind in requests().values():
+        known = {each.name for each in list_options(kind)}
+        assert [need.why for need in kind.needs if not known & {*need.options}] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            "run v-half --devices 4 --mb 8 --offload all --host-link-shared 2",
+            "no copies to a host that take time",
+        ),
+        (
+            "memory 1f1b --devices 4 --mb 8 --model llama3-8b --zero 3",
+            "--zero divides among data- and context",
+        ),
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused_by_name(words, why):
+    """Copies without a time share a link at no cost, and one rank divides nothing."""
+    error = CliRunner().invoke(group, words.split()).exception
+    assert isinstance(error, PpsimError)
+    assert why in str(error)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.prices.build import build, build_memory
+from ppsim.prices.options import CostOptions
 from ppsim.prices.trained import Trained, TrainedOptions
 
 PROFILE = str(Path(__file__).parents[2] / "gallery" / "profile-cpu.toml")

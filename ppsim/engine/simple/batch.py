@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import load, pays
-from ppsim.base.workers import map_in_threads
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import (
     find_senders,
@@ -184,7 +183,12 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
 
 def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) -> Floats:
     """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, and join them."""
-    with map_in_threads(lambda chunk: sample(*chunk), cut_samples(count, n_ops)) as results:
+    chunks = cut_samples(count, n_ops)
+    if len(chunks) == 1:
+        return sample(*chunks[0])
+    from ppsim.base.workers import map_in_threads
+
+    with map_in_threads(lambda chunk: sample(*chunk), chunks) as results:
         parts = list(results)
     return np.concatenate(parts) if parts else np.empty(0)
 

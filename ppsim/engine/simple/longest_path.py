@@ -29,7 +29,6 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.core.waiting import UNKNOWN
 from ppsim.engine.simple import longest_path_kernel as kernel
-from ppsim.engine.simple.deadlock import explain_deadlock
 from ppsim.engine.simple.longest_path_kernel import Columns
 from ppsim.errors import Deadlock
 
@@ -230,6 +229,8 @@ def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
         compiled = load(kernel.execute, columns, parts=kernel.PARTS)
         ran = compiled(columns) if compiled else kernel.execute(view(columns))
     if ran < n:
+        from ppsim.engine.simple.deadlock import explain_deadlock
+
         lane = np.repeat(np.arange(len(columns.offsets) - 1), np.diff(columns.offsets))
         done = np.arange(n) < np.take(columns.head, lane)
         done = done[lanes.place] if len(lanes.place) else done

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol, cast
 
-from ppsim.base.source import STANDARD_INPUT, name_of, read_text
-from ppsim.base.text import shorten
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.core.draft import Draft
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError, InvalidSchedule

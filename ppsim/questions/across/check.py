@@ -11,7 +11,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part
-from ppsim.ask.groups import FaceOptions, ShapeOptions
+from ppsim.ask.given import Need
+from ppsim.ask.groups import OWN, FaceOptions, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
@@ -52,6 +53,30 @@ class CheckRequest(Request):
 
     question: ClassVar[str] = "check"
     place: ClassVar[tuple[str, int]] = ("What files and runs say", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("github",),
+            lambda g: not (g["as_json"] or g["quiet"]),
+            "{options} is another way to print than --json or -q",
+        ),
+        Need(
+            OWN,
+            lambda g: bool(g["schedule"]),
+            "{options} shapes a schedule, and none is named",
+            "add --schedule NAME",
+        ),
+        Need(
+            ("chunks",),
+            lambda g: bool(g["schedule"] or g["stages"] or g["devices"]),
+            "{options} is nothing without the number of devices or stages",
+            "add --devices",
+        ),
+        Need(
+            ("modes",),
+            lambda g: not g["shapes"],
+            "--shapes says that every message waits, so {options} cannot be given too",
+        ),
+    )
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
     modes: tuple[str, ...] = common(
         "--mode",

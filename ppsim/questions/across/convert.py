@@ -12,8 +12,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import GIVEN_COSTS, Given
-from ppsim.ask.groups import CostOptions, FigureOptions
+from ppsim.ask.given import GIVEN_COSTS, Given, Need, never
+from ppsim.ask.groups import FigureOptions
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.words import counted, shape_line, title_of
@@ -21,6 +21,7 @@ from ppsim.ask.write import Writers, find_targets, inputs_of
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs, check_used
+from ppsim.prices.options import CostOptions
 from ppsim.questions.runs.stated import iteration_option, read_draft, read_whole, told_unit
 
 if TYPE_CHECKING:
@@ -49,6 +50,19 @@ class ConvertRequest(Request):
 
     question: ClassVar[str] = "convert"
     place: ClassVar[tuple[str, int]] = ("What files and runs say", 3)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("recompute", "offload", "encoder"),
+            never,
+            "{options} adds ops, and convert writes those that the file holds",
+            "ppsim run FILE --recompute -o FILE",
+        ),
+        Need(
+            ("merge_bw", "split_bw"),
+            lambda g: not (g["merge_bw"] and g["split_bw"]),
+            "{options} undo each other",
+        ),
+    )
     file: str = option(metavar="FILE", type=click.Path(allow_dash=True), required=True)
     output: FigureOptions = group(FigureOptions, "Output")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import SHAPE, TIMING, Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
 from ppsim.ask.options import Request, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
@@ -17,6 +17,7 @@ from ppsim.ask.words import shape_line, title_of, title_with_chunks
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import MINUS, format_number, format_part
 from ppsim.errors import InputError
+from ppsim.prices.options import CostOptions
 from ppsim.questions.across.explain_text import bar
 from ppsim.questions.runs.stated import iteration_option, table_unit
 from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs

@@ -12,8 +12,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import SHAPE, TIMING, Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import SHAPE, TIMING, Given, Need
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import count_colours, shows_colours
@@ -34,11 +34,10 @@ from ppsim.prices.dealing import (
     loads_section,
     maps_of,
 )
-from ppsim.prices.editable import make_editable
 from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
-from ppsim.prices.several import SIMPLE
-from ppsim.prices.timing import time_ops
+from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.across.rivals import Tried, try_changes
 from ppsim.questions.across.whatif import Run, change_run
@@ -85,6 +84,14 @@ class ExplainRequest(Request):
 
     question: ClassVar[str] = "explain"
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("cap",),
+            lambda g: not g["changes"],
+            "{options} is for what explain tries by itself, and --what-if names the changes",
+            "leave one of them out",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     trace: str | None = common(
         "--trace",
@@ -239,10 +246,11 @@ class Explained(Answer[ExplainRequest]):
     def advice(self) -> str:
         """What to do first of all that is simulated; of replicas, what mends all of them."""
         from ppsim.analysis.explain import advise, best_of
-        from ppsim.analysis.mending import advise_job
 
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
+        from ppsim.analysis.mending import advise_job
+
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
         now = base.makespan / base.schedule.run_microbatches
         changed = best.per_microbatch / now if best and now else 1.0
@@ -269,9 +277,6 @@ class Explained(Answer[ExplainRequest]):
 
     def _job_object(self) -> dict[str, Any]:
         """What a healthy run would take, of a run that shows its replicas."""
-        from ppsim.analysis.mending import mended_object
-        from ppsim.analysis.slowdown import slowdown_object
-
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
@@ -283,24 +288,29 @@ class Explained(Answer[ExplainRequest]):
             return {"replicas": self.replicas.to_json()} | lengths | dealt
         if found is None:
             return {}
+        from ppsim.analysis.mending import mended_object
+        from ppsim.analysis.slowdown import slowdown_object
+
         dealt = {"deal": self.dealt_job.deal_object()} if self.dealt_job else {}
         return slowdown_object(found) | {"mending": mended_object(self.mending, found)} | dealt
 
     @cached_property
     def slowdown(self) -> Slowdown | None:
         """What a healthy run would take; None of a run that does not show its replicas."""
+        job = self.stated.job if self.stated else None
+        if job is None:
+            return None
         from ppsim.analysis.slowdown import find_slowdown
 
-        job = self.stated.job if self.stated else None
-        return None if job is None else find_slowdown(job)
+        return find_slowdown(job)
 
     @cached_property
     def mending(self) -> list[Mended]:
         """What would mend such a run, each simulated, what saves most first."""
-        from ppsim.analysis.mending import mend
-
         if self.slowdown is None:
             return []
+        from ppsim.analysis.mending import mend
+
         changes = mend(self.slowdown)
         if self.dealt_job:
             changes.append(self.dealt_job.mended)
@@ -352,6 +362,8 @@ class Explained(Answer[ExplainRequest]):
                 document = replace(document, below=below)
             if suffix != ".html":
                 return document
+            from ppsim.prices.editable import make_editable
+
             given = None if self.stated or self.load else self.given
             return make_editable(replace(document, story=self.story), [self.costs], given)
 
@@ -399,23 +411,25 @@ class Explained(Answer[ExplainRequest]):
 
     def near(self) -> list[str]:
         """What is said of the device and the op asked for, empty for none (InputError: there is no such one)."""
+        device = self.request.of_device
+        if device is None and self._op is None:
+            return []
         from ppsim.analysis.views import device_lines, op_lines
 
-        device = self.request.of_device
         lines = [] if device is None else device_lines(self.explanation, device)
         return lines + ([] if self._op is None else op_lines(self.explanation, self._op))
 
     @property
     def _op(self) -> int | None:
+        op = self.request.of_op
+        if op is None:
+            return None
         from ppsim.analysis.views import find_op
 
-        op = self.request.of_op
-        return None if op is None else find_op(self.explanation.timeline.schedule, op)
+        return find_op(self.explanation.timeline.schedule, op)
 
     def _whole(self, screen: Console) -> Iterator[Block]:
         """Everything, with the chart in between on a terminal that has the colours of causes."""
-        from ppsim.show.drawing.terminal_marks import marks_of_idle
-
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
             if self.dealt_job and self.stated:
@@ -433,6 +447,8 @@ class Explained(Answer[ExplainRequest]):
             name, blanks, rest = line.partition("  ")
             yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
             if not line and chart:
+                from ppsim.show.drawing.terminal_marks import marks_of_idle
+
                 idle = self.explanation.idle
                 yield Chart(
                     self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle, count_colours(screen))

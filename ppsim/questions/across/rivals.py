@@ -21,8 +21,9 @@ from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
-from ppsim.prices.build import build_memory, has_activation_bytes, layout_for
-from ppsim.prices.cap import activations_per_unit, read_cap
+from ppsim.prices.build import build_memory
+from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
@@ -158,7 +159,7 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     A schedule that runs forwards only has none, nor has one whose ops run on several streams.
     """
     from ppsim.core.ops import BACKWARDS
-    from ppsim.schedules import families, family_of
+    from ppsim.schedules import family_of, interchangeable_families
 
     schedule = base.schedule
     assert schedule
@@ -170,9 +171,7 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     count = schedule.whole_microbatches
     sizes = ShapeOptions(devices=schedule.n_devices, stages=stages, microbatches=count)
     options = {name: value for name, value in asdict(sizes).items() if name in _SIZES}
-    for family in families():
-        if not family.interchangeable:
-            continue
+    for family in interchangeable_families():
         for chunks in dict.fromkeys((family.chunks, max(schedule.n_chunks, family.chunks))):
             if family is own and chunks == schedule.n_chunks:
                 continue
@@ -263,6 +262,8 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     if cap is None:
         held, unit = _most_held(base, explanation.base, in_bytes=True)
         return Room(held, held, unit)
+    from ppsim.prices.cap import read_cap
+
     asked = read_cap(cap)
     held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
     asked.check_unit(unit)
@@ -281,6 +282,8 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
     if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
+        from ppsim.prices.cap import activations_per_unit
+
         model, _ = build_memory(schedule, run.price(schedule), costs)
         peak = float(curves(timeline, model).peak.max())
         return peak / activations_per_unit(schedule, model.unit), model.unit
@@ -297,7 +300,7 @@ def _partition_line(base: Run, given: Given) -> str:
         options = {each.name: each for each in changeable_options().values()}
         typed = [each for each in options.values() if said.get(each.name)]
     else:
-        taken = {each.name for each in list_options(PartitionRequest)} - list_refused("partition")
+        taken = {each.name for each in list_options(PartitionRequest)} - list_refused(PartitionRequest)
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
     if not base.costs.layout:

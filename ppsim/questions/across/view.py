@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from ppsim.ask.given import GIVEN_COSTS, SHAPE, TIMING, Given
-from ppsim.ask.groups import CostOptions, NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.groups import NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Option, Request, flatten, group, make
 from ppsim.ask.request import ask, find_options
 from ppsim.ask.words import title_of
@@ -20,6 +20,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, measure_with_bound
 from ppsim.prices.editable import make_editable
+from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.questions.across.view_fields import check_field
 from ppsim.questions.across.view_model import ModelOptions, PlanPageRequest, price_of

@@ -16,26 +16,24 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import LAYER_TIMES, Given
-from ppsim.ask.groups import OWN, CostOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import COSTS, LAYER_TIMES, Given
+from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.base.source import STANDARD_INPUT
+from ppsim.base.text import STANDARD_INPUT
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
-    BESIDE,
-    NUMBERS,
     build_costs,
     build_schedule,
     check_used,
-    kinds_of,
     layer_times,
-    layout_for,
     refuse_unused,
     times_used,
 )
-from ppsim.prices.build import TIMES as GIVEN
+from ppsim.prices.options import BESIDE, REFUSED_UNUSED, CostOptions, is_given
+from ppsim.prices.part import kinds_of
+from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:
@@ -211,7 +209,7 @@ def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Time
         return run, timeline
     if run.spec != base.spec:
         used = times_used(schedule, run.costs) | {*changed}
-        given = [name for name in GIVEN if getattr(run.costs, name) not in (None, ())]
+        given = [name for name in REFUSED_UNUSED if is_given(getattr(run.costs, name))]
         if left := [name for name in given if name not in used]:
             none: dict[str, Any] = {name: () if name == "slice_scale" else None for name in left}
             names = (*run.left_out, *map(_spelling, left))
@@ -323,7 +321,7 @@ class _Change:
 
         costs, schedule = self.run.costs, self.run.schedule or self.run.build()
         if name in TIMES:
-            given = {key: value for key in NUMBERS if (value := getattr(costs, key)) is not None}
+            given = {key: value for key in COSTS if (value := getattr(costs, key)) is not None}
             made = costs_for(schedule, **given | {"per": "stage"})
             pair = made.time[0] + made.time[1] if made.pair is None else made.pair
             return pair if name == "tfb" else made.time[KINDS.index(name)]
@@ -434,7 +432,7 @@ def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str,
     values = {name: value for group in (run.shape, run.costs, run.network) for name, value in flatten(group).items()}
     changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
     typed = [each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))]
-    check_given(Given(given.command, {**given.values, **values}, [*given.typed, *typed]))
+    check_given(replace(given, values={**given.values, **values}, typed=[*given.typed, *typed]))
 
 
 def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
@@ -442,7 +440,7 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
     from ppsim.engine.detailed.links import parse_link
 
     schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
-    refuse_unused(times_used(schedule, run.costs) | {*GIVEN} - {key}, [schedule.name], run.costs)
+    refuse_unused(times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs)
     costs, before = run.price(schedule), without.price(schedule)
     same = all(np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True))
     if key == "link" and run.network.cluster:  # which changes no costs

@@ -13,8 +13,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions
+from ppsim.ask.given import Given, Need, never
+from ppsim.ask.groups import FaceOptions, FigureOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, open_results, say_kept
@@ -29,6 +29,7 @@ from ppsim.base.workers import Workers, open_workers
 from ppsim.errors import PpsimError
 from ppsim.prices.build import add_memory
 from ppsim.prices.editable import make_editable
+from ppsim.prices.options import CostOptions
 from ppsim.questions.optimum.optimize_text import (
     front_line,
     front_lines,
@@ -77,6 +78,39 @@ class OptimizeRequest(Request):
 
     question: ClassVar[str] = "optimize"
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 3)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("mb_scale", "slice_scale", "recompute"),
+            never,
+            "{options} is beyond what a search knows: all microbatches and slices take the same time, and no "
+            "op runs twice",
+            "leave it out",
+        ),
+        Need(
+            ("offload", "t_offload", "t_reload", "host_link", "host_link_shared"),
+            never,
+            "{options} is of copies to the host, which a rule adds to a finished schedule and no search weighs",
+            "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload TIME --t-reload TIME",
+        ),
+        Need(
+            ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
+            never,
+            "{options} has no effect: optimize finds orders of F, B, I and W",
+            "leave it out",
+        ),
+        Need(
+            ("cap",),
+            lambda g: not (g["front"] and isinstance(g["cap"], list)),
+            "--front tries caps that all devices share, up to {options}",
+            "one number, or leave out --front",
+        ),
+        Need(
+            ("gantt",),
+            lambda g: not g["front"],
+            "{options} draws one schedule, and --front has several",
+            "leave it out",
+        ),
+    )
     search: SearchOptions = group(SearchOptions, "Problem")
     front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
     time_limit: float = common(

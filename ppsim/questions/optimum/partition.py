@@ -15,8 +15,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table, fact, heading
-from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Given, Need, never
+from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import Amount
@@ -29,6 +29,7 @@ from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
+from ppsim.prices.options import CostOptions
 from ppsim.prices.serving import ServedOptions, spec_of
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split
@@ -64,6 +65,20 @@ class PartitionRequest(Request):
 
     question: ClassVar[str] = "partition"
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 4)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
+            never,
+            "partition makes the layout from the times of layers, so {options} cannot be given",
+            "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
+        ),
+        Need(
+            ("offload",),
+            never,
+            "{options} copies by rule what a schedule has, and a search for a split does not weigh copies",
+            "ppsim run SCHEDULE --offload ...",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

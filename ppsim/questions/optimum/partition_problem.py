@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
 from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
 from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
+from ppsim.prices.options import CostOptions
 from ppsim.prices.trained import Trained
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, fact
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.ask.words import shape_line, title_of
 from ppsim.ask.write import command_line, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, check_used, layer_times
+from ppsim.prices.options import CostOptions
 from ppsim.prices.serving import ServedMemory, ServedOptions, caps_of, measure_served, schedule_that_serves
 from ppsim.prices.trained import Trained
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.groups import CostOptions, ShapeOptions, Value
+from ppsim.ask.groups import ShapeOptions, Value
 from ppsim.ask.options import common, option
 from ppsim.ask.types import COUNT, Activations, Amount
 from ppsim.base.deadline import TimeOver, check_time, end_by, interrupt_at
@@ -16,6 +16,7 @@ from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule, check_used
 from ppsim.prices.cap import OF_A_SHARE, number_at_least
+from ppsim.prices.options import CostOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

@@ -10,6 +10,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line
+from ppsim.ask.given import Need
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
@@ -38,6 +39,20 @@ class LayoutRequest(Request):
 
     question: ClassVar[str] = "layout"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 4)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("first", "last", "account_embedding", "account_loss", "layers_per_stage"),
+            lambda g: not g["string"],
+            "a layout string lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+            "leave out the string",
+        ),
+        Need(
+            ("first", "last", "account_embedding", "account_loss"),
+            lambda g: g["layers_per_stage"] is None,
+            "--layers-per-stage lists the layers of every stage, so {options} cannot be given too (rule "
+            "one-way-to-split)",
+        ),
+    )
     string: str | None = option(metavar="[STRING]")
     devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
     chunks: int | None = common(

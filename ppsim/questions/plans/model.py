@@ -10,6 +10,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table, fact
+from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
@@ -92,6 +93,14 @@ class ModelRequest(Request):
 
     question: ClassVar[str] = "model"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 3)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("profile",),
+            lambda g: not g["output"],
+            "{options} has times of whole ops, and -o draws the products of a layer",
+            "leave one of them out",
+        ),
+    )
     file: str | None = option(metavar="[NAME|FILE]")
     machine: str | None = common(
         "--cluster",

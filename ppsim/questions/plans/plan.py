@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.analysis.tradeoff import Point
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import FaceOptions, OutputOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
@@ -49,6 +49,12 @@ NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}  # precisions whose peak
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
 SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
 NAMES = ("schedules", "recomputes", "layouts")
+
+# What --against has in its table, or does not plan.
+PLANNED = (
+    *("gpus", "gbs", "tp", "cp", "ep", "pp", "vp", "mbs", "schedules", "recomputes", "layouts"),
+    *("zero", "offload", "precision", "seq", "cap", "top", "front", "flags", "ranks"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +101,31 @@ class PlanRequest(Request):
     question: ClassVar[str] = "plan"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 1)
     tables: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(("improve",), lambda g: bool(g["against"]), "{options} plans the runs of a table", "add --against TABLE"),
+        Need(
+            PLANNED,
+            lambda g: not g["against"],
+            "--against takes sizes from its table, so {options} has no effect",
+            "leave it out",
+        ),
+        Need(
+            ("dask", "results"),
+            lambda g: not g["against"] or g["improve"],
+            "{options} is for long work, and predicting a table's runs is short",
+            "add --improve, or leave it out",
+        ),
+        Need(
+            ("ranks",),
+            lambda g: not (g["as_json"] or g["quiet"] or "-" in g["output"]),
+            "{options} prints more, where only the result is to be printed",
+        ),
+        Need(
+            ("flags",),
+            lambda g: not (g["as_json"] or "-" in g["output"]),
+            "{options} prints launch flags, where only the result is to be printed",
+        ),
+    )
     model: str | None = common(
         "--model",
         metavar="NAME|FILE",

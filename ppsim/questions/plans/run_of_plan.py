@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import CostOptions
 from ppsim.prices.build import times_used
+from ppsim.prices.options import CostOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

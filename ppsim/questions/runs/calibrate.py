@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import MEASURING, Given, Need
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
@@ -56,6 +56,37 @@ class CalibrateRequest(Request):
 
     question: ClassVar[str] = "calibrate"
     place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("iteration",),
+            lambda g: bool(g["from_trace"]),
+            "{options} chooses iterations of --from-trace, and there is none",
+            "leave it out",
+        ),
+        Need(
+            ("module",),
+            lambda g: bool(g["stages"] or g["from_trace"]),
+            "{options} is asked for each stage, and how many there are is missing",
+            "add --stages 4",
+        ),
+        Need(
+            ("stages",),
+            lambda g: bool(g["module"]),
+            "{options} is the number of stages of --module, and there is none",
+            "leave it out",
+        ),
+        Need(
+            MEASURING,
+            lambda g: not g["from_trace"],
+            "--from-trace measures nothing, so {options} cannot be given too",
+            "leave it out",
+        ),
+        Need(
+            ("sizes", "max_bytes"),
+            lambda g: not (g["sizes"] and g["max_bytes"]),
+            "{options} both set the largest message",
+        ),
+    )
     output: ProfileOutput = group(ProfileOutput, "Output")
     model: WorkloadOptions = group(
         workload(hidden=512, heads=8, sequence=256, microbatch_size=1, layers=2, vocab=4096), "Model"

@@ -11,7 +11,7 @@ import click
 
 from ppsim.ask.options import option
 from ppsim.ask.words import title_of
-from ppsim.base.source import STANDARD_INPUT
+from ppsim.base.text import STANDARD_INPUT
 from ppsim.errors import InputError, UnknownSchedule
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import Given
+from ppsim.ask.given import MODEL, REQUEST, SHAPE, TIMED, Given, Need
 from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
@@ -124,6 +124,55 @@ class ValidateRequest(Request):
 
     question: ClassVar[str] = "validate"
     place: ClassVar[tuple[str, int]] = ("How right it is on a machine of yours", 2)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("from_record", "trace", "record"),
+            lambda g: sum(map(bool, (g["from_record"], g["trace"], g["record"]))) < 2,
+            "{options} cannot be given together",
+        ),
+        Need(
+            ("only",),
+            lambda g: g.writes(),
+            "{options} chooses what figures and pages show, and none is written",
+            "add -o FILE.svg",
+        ),
+        Need(
+            ("iteration", "unit"),
+            lambda g: bool(g["trace"]),
+            "{options} says how to read --trace, and there is none",
+            "leave it out",
+        ),
+        Need(
+            ("names", "schedule", *SHAPE, *REQUEST, "profile"),
+            lambda g: not g["from_record"],
+            "--from-record runs nothing, so {options} cannot be given too",
+            "leave it out",
+        ),
+        Need(
+            REQUEST,
+            lambda g: not g["trace"],
+            "--trace shows a run made elsewhere, so {options} cannot be given too",
+            "leave it out",
+        ),
+        Need(
+            TIMED,
+            lambda g: g["ops"] == "timed",
+            "{options} is for ops that only take their time",
+            "add --ops timed",
+        ),
+        Need(
+            MODEL,
+            lambda g: g["ops"] == "compute",
+            "{options} is for stages that compute, and --ops timed has none",
+            "leave it out",
+        ),
+        Need(
+            MODEL,
+            lambda g: not g["profile"],
+            "--profile brings the model, so {options} cannot be given too",
+            "leave one out",
+        ),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     run: RunOptions = group(RunOptions, "Run")

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.groups import (
-    CostOptions,
-    FaceOptions,
-    FigureOptions,
-    NetworkOptions,
-    SeveralSchedules,
-    ShapeOptions,
-)
+from ppsim.ask.given import Need
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
@@ -27,8 +21,8 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.prices.dealing import DealOptions
-from ppsim.prices.editable import make_editable
 from ppsim.prices.lengths import LengthOptions
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.several import time_schedules
 
@@ -53,6 +47,11 @@ class CompareRequest(Request):
 
     question: ClassVar[str] = "compare"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 2)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"
+        ),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
@@ -200,6 +199,8 @@ class Comparison(Answer[CompareRequest]):
         insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
         document = replace(document, insides=insides)
         if suffix == ".html":
+            from ppsim.prices.editable import make_editable
+
             document = make_editable(document, self.costs, self.given)
         return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
 

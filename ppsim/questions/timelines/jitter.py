@@ -12,8 +12,8 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, finish_tasks
@@ -24,6 +24,7 @@ from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
 from ppsim.prices.lengths import LengthOptions, find_load, law_of, shares_of
+from ppsim.prices.options import CostOptions
 from ppsim.prices.replicas import ReplicaOptions, Replicas
 from ppsim.prices.several import time_schedules
 
@@ -83,6 +84,22 @@ class JitterRequest(Request):
 
     question: ClassVar[str] = "jitter"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 4)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("cp_of",),
+            lambda g: bool(g["lengths"]),
+            "{options} is of steps with lengths here",
+            "add --lengths FILE",
+        ),
+        Need(
+            ("dask", "results"),
+            lambda g: not g["lengths"],
+            "{options} spreads samples of noise, and with --lengths they are drawn here",
+            "leave it out",
+        ),
+        Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
+        Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.ask import words
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table
+from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.terminal import BETWEEN
@@ -53,6 +54,14 @@ class ListRequest(Request):
 
     question: ClassVar[str] = "list"
     place: ClassVar[tuple[str, int]] = ("What schedules there are", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("devices", "microbatches"),
+            lambda g: bool(g["names"] or g["schedule"]) and not g["as_json"],
+            "{options} shapes the example of one schedule, which --json does not hold",
+            "name a schedule, without --json",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule)
     devices: int = common("--devices", "--pp", default=DEVICES, help="Devices of the example.")
     microbatches: int = common(*("--mb", "-m", "--microbatches"), default=MICROBATCHES, help="Its microbatches.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import Given
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import COSTS, LAYER_TIMES, STEP, UNEVEN, Given, Need
+from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
@@ -20,8 +20,10 @@ from ppsim.base.numbers import format_change, format_number
 from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build, build_memory, layout_for
+from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
+from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.serving import (
     ServedMemory,
     ServedOptions,
@@ -71,6 +73,25 @@ class MemoryRequest(Request):
 
     question: ClassVar[str] = "memory"
     place: ClassVar[tuple[str, int]] = ("What a model needs", 2)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
+            lambda g: not g["serve"],
+            "--serve counts bytes, which no time changes, so {options} has no effect",
+            "leave it out",
+        ),
+        Need(
+            ("measured", "breakdown", "output"),
+            lambda g: not g["serve"],
+            "{options} is of a step of training over time, and --serve has none",
+            "leave it out",
+        ),
+        Need(
+            ("breakdown",),
+            lambda g: not g["quiet"] and "-" not in g["output"],
+            "{options} prints a table, where only the result is to be printed",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.groups import CostOptions, FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import DETAILED, GIVEN_COSTS, LOOK, UNEVEN, Need
+from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.request import ask
 from ppsim.ask.words import (
@@ -24,13 +25,11 @@ from ppsim.ask.words import (
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
-from ppsim.base.atomic_file import open_atomically
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.prices.cap import cap_option, read_cap, report_held
-from ppsim.prices.chunked import Chunks, chunks_of
 from ppsim.prices.dealing import (
     DealOptions,
     DealtLoad,
@@ -39,10 +38,9 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.editable import check_blank, make_editable
 from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
-from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, HowMany, find_how_many
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -55,6 +53,8 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.simple.metrics import Metrics
+    from ppsim.prices.chunked import Chunks
+    from ppsim.prices.rounds import HowMany
     from ppsim.show.files.document import Document
 
 
@@ -75,6 +75,49 @@ class RunRequest(Request):
 
     question: ClassVar[str] = "run"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 1)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("lowered",),
+            lambda g: g.writes("lowered") or bool(g["grid"]),
+            "{options} says how to write csv, and none is written",
+            "add -o FILE.csv",
+        ),
+        Need(
+            ("blank",),
+            lambda g: g.writes("edits"),
+            "{options} is of pages, and none is written",
+            "add -o FILE.html",
+        ),
+        Need(
+            ("reorder",),
+            lambda g: bool(g["mb_scale"] or g["lengths"]),
+            "{options} orders unequal microbatches",
+            "add --mb-scale FACTORS",
+        ),
+        Need(
+            ("lowered",),
+            lambda g: not (g["deal"] or g["max_tokens"]),
+            "{options} and --deal both say what csv holds",
+        ),
+        Need(
+            ("reorder",),
+            lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+            "{options} times orders by the simple model",
+        ),
+        Need(
+            ("grid",),
+            lambda g: not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order"),
+            "{options} gives every step one slot, so options of costs and of messages change nothing",
+            "leave them out, or leave out --grid",
+        ),
+        Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
+        Need(
+            ("style", "width", "memory", "gantt", *LOOK),
+            lambda g: not g["grid"],
+            "{options} is for charts, and --grid is text",
+            "leave it out",
+        ),
+    )
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
@@ -193,8 +236,12 @@ class Run(Answer[RunRequest]):
     def chunks(self) -> Chunks | None:
         """The chunks of a prompt, and the time to its first token; None where there is none."""
         costs = self.request.costs
+        if not costs.chunked:
+            return None
+        from ppsim.prices.chunked import chunks_of
+
         count = self.schedule.whole_microbatches
-        return chunks_of(costs, self.schedule.n_devices, count) if costs.chunked else None
+        return chunks_of(ask_costs(costs), self.schedule.n_devices, count)
 
     @cached_property
     def how_many(self) -> HowMany | None:
@@ -206,6 +253,8 @@ class Run(Answer[RunRequest]):
 
         if self.costs.each is not None or family_of(request.schedule.spec) is None:
             return None
+        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_how_many
+
         if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
             return None
 
@@ -407,6 +456,8 @@ class Run(Answer[RunRequest]):
         if suffix == ".html" and self.load and self.replicas:
             document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
         if suffix == ".html":
+            from ppsim.prices.editable import check_blank, make_editable
+
             if self.request.blank:
                 check_blank(self.schedule)
             document = make_editable(document, [self.costs], None if self.load else self.given)
@@ -488,6 +539,7 @@ class Grid(Answer[RunRequest]):
         import orjson
 
         from ppsim.analysis.grid import csv_of
+        from ppsim.base.atomic_file import open_atomically
         from ppsim.show.files.document import require_suffix
 
         forms: dict[str, Callable[[], bytes]] = {

@@ -14,10 +14,9 @@ import numpy as np
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line
-from ppsim.ask.given import Given
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import (
     OWN,
-    CostOptions,
     FaceOptions,
     GridOptions,
     NetworkOptions,
@@ -41,6 +40,7 @@ from ppsim.inputs.profile.chunk_times import is_law_file
 from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks, share_law
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
 
 if TYPE_CHECKING:
@@ -73,6 +73,15 @@ class SweepRequest(Request):
     question: ClassVar[str] = "sweep"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 3)
     tables: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(("metric",), lambda g: not g["as_json"], "--json holds every metric, so {options} chooses none"),
+        Need(
+            ("stages", "devices"),
+            lambda g: not (g["stages"] and g["devices"]),
+            "{options} both set the devices of a sweep",
+            "one of them, and --chunks or NAME:V",
+        ),
+    )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")
     metric: str = common(
@@ -475,7 +484,7 @@ def cells_of(specs: tuple[str, ...], grid: GridOptions, costs: CostOptions) -> I
         spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
         numbers = {count: grid.microbatches or [] for count in counts}
         if costs.chunked and not grid.microbatches:
-            numbers = {each: [count_chunks(spec, share_law(costs, min(counts), each), each)] for each in counts}
+            numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
         for each, (size, m) in product(spelled, [(count, m) for count in counts for m in numbers[count]]):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
@@ -494,3 +503,8 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for name, value in row.items()
     }
+
+
+def _count_chunks(spec: str, costs: CostOptions, fewest: int, devices: int) -> int:
+    """Count the chunks of a prompt on so many devices, by a law that is of a stage of the fewest."""
+    return count_chunks(spec, ask_costs(share_law(costs, fewest, devices)), devices)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.source import STANDARD_INPUT, name_of, read_bytes
-from ppsim.base.text import shorten
+from ppsim.base.source import name_of, read_bytes
+from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.base.unpack.texts import decode_text, split_lines
 from ppsim.errors import InputError
 

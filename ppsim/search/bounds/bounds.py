@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import ONCE_A_STEP, TIMED, Kind, Stream, mask
-from ppsim.core.rounds import take_rounds
 from ppsim.core.schedule import Schedule
 from ppsim.search.bounds.memory_bounds import find_windows
 from ppsim.search.bounds.work import Floats, Work, build_work, work_of
@@ -100,6 +99,8 @@ def bound_schedule(
 
 def _bound_steps(schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None) -> Bounds:
     """Bound steps that all devices end together: each takes its ops, then the longest optimizer step."""
+    from ppsim.core.rounds import take_rounds
+
     one, prices = take_rounds(schedule, costs, 1)
     others = ~one.computes & ~mask(ONCE_A_STEP)[one.kind]
     step = bound_schedule(one.compute_only, prices, None if others.any() else caps)

@@ -48,10 +48,12 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
     The schedule has F, and B or I and W; costs have the times of OFFLOAD and RELOAD, none where they are missing. Of
     half a chunk every second microbatch is copied (InputError: no backwards, all is recomputed, or copies are there).
     """
+    nothing_left = "no activation is left to copy to the host"
+    if schedule.only_forwards:
+        raise InputError(f"{schedule.name} has no backward: {nothing_left}", "leave out --offload")
     refuse_lanes(schedule, "a rule for copies to the host")
-    if schedule.only_forwards or schedule.recomputed[schedule.kind == Kind.F].all():
-        what = "has no backward" if schedule.only_forwards else "recomputes"
-        raise InputError(f"{schedule.name} {what}: no activation is left to copy to the host", "leave out --offload")
+    if schedule.recomputed[schedule.kind == Kind.F].all():
+        raise InputError(f"{schedule.name} recomputes: {nothing_left}", "leave out --offload")
     base = simulate(schedule, costs)
     copies = _choose(schedule, costs, chunks, base.start, base.end)
     lead, reached, best = np.zeros(len(copies.forward)), np.inf, schedule

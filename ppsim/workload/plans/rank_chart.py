@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ppsim.base.source import STANDARD_INPUT, name_of, read_text
-from ppsim.base.text import shorten
+from ppsim.base.source import name_of, read_text
+from ppsim.base.text import STANDARD_INPUT, shorten
 from ppsim.base.unpack.texts import split_lines
 from ppsim.errors import InputError
 from ppsim.workload.model.parallel import MOST, RANK_ORDERS

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from ppsim.ask.groups import CostOptions
 from ppsim.base import deadline
 from ppsim.core.costs import Costs
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
+from ppsim.prices.options import CostOptions
 from ppsim.questions.optimum import problems
 from ppsim.questions.optimum.optimize import Front
 from ppsim.questions.optimum.optimize import optimize as ask_optimize

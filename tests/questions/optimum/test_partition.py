@@ -15,12 +15,13 @@ from click.testing import CliRunner
 
 from ppsim import run
 from ppsim.ask.blocks import Line
-from ppsim.ask.groups import CostOptions, ShapeOptions
+from ppsim.ask.groups import ShapeOptions
 from ppsim.cli import group
 from ppsim.core.costs import Costs
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
+from ppsim.prices.options import CostOptions
 from ppsim.prices.trained import Trained, TrainedOptions
 from ppsim.questions.optimum import partition as module
 from ppsim.questions.optimum import partition_problem

@@ -310,4 +310,6 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
     )
     assert half["static"]["weights"] == pytest.approx([held / 2 for held in whole["static"]["weights"]], rel=1e-6)
     assert "no model 'llama9' in the library" in str(invoke(*words, "--model", "llama9").exception)
-    assert "--zero must be 0, 1, 2 or 3" in str(invoke(*words, "--model", "llama3-8b", "--zero", "7").exception)
+    assert "--zero must be 0, 1, 2 or 3" in str(
+        invoke(*words, "--model", "llama3-8b", "--dp", "2", "--zero", "7").exception
+    )

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsim.ask.groups import CostOptions
 from ppsim.base.deadline import TimeOver
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import MissingDependency
+from ppsim.prices.options import CostOptions
 from ppsim.questions.optimum.problems import SearchOptions, find_known, make_problems
 from ppsim.search.bounds.bounds import Bounds, bound_problem
 from ppsim.search.orders import optimize as module

@@ -14,7 +14,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
-from ppsim.prices.build import parse_offload
+from ppsim.prices.parts.copies import parse_offload
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import LEAST_HELD, _choose, _gates, _insert, _lag, _share, add_offload
 from tests.cases import PLAIN

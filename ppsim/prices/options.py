@@ -1,0 +1,118 @@
+"""The options of costs: those of every part, which are found by a scan of ``parts/``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, make_dataclass
+from typing import TYPE_CHECKING
+
+from ppsim.ask.given import Need
+from ppsim.ask.groups import NetworkOptions
+from ppsim.prices import parts
+from ppsim.prices.part import Asked, Part, TimesOfKinds
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.prices.parts.chunks import Chunks
+    from ppsim.prices.parts.copies import Copies
+    from ppsim.prices.parts.devices import Devices
+    from ppsim.prices.parts.encoder import EncoderFile
+    from ppsim.prices.parts.function import FunctionOfSchedule
+    from ppsim.prices.parts.layout import LayoutString
+    from ppsim.prices.parts.links import Links
+    from ppsim.prices.parts.numbers import Numbers
+    from ppsim.prices.parts.others import Others
+    from ppsim.prices.parts.profile import MeasuredProfile
+    from ppsim.prices.parts.recompute import Recompute
+    from ppsim.prices.parts.segments import SegmentFile
+    from ppsim.prices.parts.steps import Steps
+    from ppsim.prices.parts.unequal import Unequal
+    from ppsim.prices.parts.unit import Unit
+    from ppsim.prices.trained import Trained
+
+
+def _find_parts() -> Iterator[type[Part]]:
+    """Import the files of parts and yield the part of each."""
+    for found in pkgutil.iter_modules(parts.__path__):
+        module = importlib.import_module(f"{parts.__name__}.{found.name}")
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(kind, Part) and kind.__module__ == module.__name__:
+                yield kind
+
+
+PARTS: tuple[type[Part], ...] = tuple(sorted(_find_parts(), key=lambda kind: kind.place))
+# The options that give the time of a kind of op beside F, B, I, W and R.
+BESIDE = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
+# The options that a schedule may not use, and which are refused then.
+REFUSED_UNUSED = tuple(name for kind in PARTS for name in kind.lacks)
+
+if TYPE_CHECKING:
+    # The parts whose options are read elsewhere by their names; a type checker runs no scan.
+    @dataclass(frozen=True)
+    class CostOptions(
+        Recompute,
+        FunctionOfSchedule,
+        EncoderFile,
+        SegmentFile,
+        MeasuredProfile,
+        Unit,
+        LayoutString,
+        Devices,
+        Unequal,
+        Chunks,
+        Steps,
+        Links,
+        Others,
+        Copies,
+        Numbers,
+    ):
+        """What ops cost; None where the default holds."""
+
+else:
+
+    def _options_of_parts() -> Iterator[tuple[str, str, object]]:
+        for kind in PARTS:
+            for each in fields(kind):
+                yield each.name, each.type, each
+
+    NEEDS: tuple[Need, ...] = tuple(need for kind in PARTS for need in kind.needs)
+    CostOptions = make_dataclass(
+        "CostOptions",
+        _options_of_parts(),
+        frozen=True,
+        namespace={
+            "__doc__": "What ops cost; None where the default holds.",
+            "__module__": __name__,
+            "needs": NEEDS,
+        },
+    )
+
+
+def ask_costs(
+    costs: CostOptions,
+    network: NetworkOptions | None = None,
+    measured: Costs | None = None,
+    model: Trained | None = None,
+) -> Asked:
+    """Make the parts that the options call.
+
+    Args:
+        costs: the options.
+        network: how messages are carried.
+        measured: the costs of a real run, which win over those of every part.
+        model: the model that is trained.
+    """
+    values = {each.name: getattr(costs, each.name) for each in fields(costs)}
+    called = tuple(
+        kind(**{each.name: values[each.name] for each in fields(kind)})
+        for kind in reversed(PARTS)
+        if not kind.called_by or any(is_given(values[name]) for name in kind.called_by)
+    )
+    return Asked(values, called, network, measured, model)
+
+
+def is_given(value: object) -> bool:
+    """Whether an option of costs has a value that asks for something."""
+    return value is not None and value is not False and value != ()

@@ -1,0 +1,112 @@
+"""A long prompt in chunks: each is a microbatch of forward-only, and takes its time by a law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ppsim.ask.given import COSTS, DETAILED, STEP, Need, never
+from ppsim.ask.options import option
+from ppsim.prices.part import Asked, Part
+
+if TYPE_CHECKING:
+    from ppsim.ask.groups import ShapeOptions
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Chunks(Part):
+    """The chunks of a prompt; times by the law are in ms where no unit is given."""
+
+    place: ClassVar[int] = 60
+    called_by: ClassVar[tuple[str, ...]] = ("chunked",)
+    is_source: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("chunked",),
+            never,
+            "{options} is of forward-only, and this command has other schedules",
+            "ppsim run, compare or sweep forward-only --chunked 131072 --law C,G,B,A",
+            ("jitter", "diff", "memory", "partition", "optimize", "convert"),
+        ),
+        Need(
+            ("chunk", "page"),
+            lambda g: bool(g["chunked"]),
+            "{options} is of a prompt in chunks, and none is given",
+            "add --chunked TOKENS",
+        ),
+        Need(
+            ("law",),
+            lambda g: bool(g["chunked"] or g["lengths"]),
+            "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none is given",
+            "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
+        ),
+        Need(
+            ("chunked",),
+            lambda g: bool(g["law"]),
+            "{options} needs what a chunk takes",
+            "add --law C,G,B,A",
+        ),
+        Need(
+            (
+                *("mb_scale", "slice_scale", "reorder", "speed", "links", "tb", "ti", "tw"),
+                *("profile", "layout", "segments", "costs", "steps", "placement", *STEP, *DETAILED),
+            ),
+            lambda g: not g["chunked"],
+            "{options} has no place where --chunked gives the chunks and --law their times",
+            "leave it out; --tf scales stages, --comm is the latency of a message",
+        ),
+        Need(
+            ("microbatches",),
+            lambda g: not g["chunked"] or g["chunk"] in (None, "equal"),
+            "{options} is a number of chunks, and --chunk says their size",
+            "leave one of them out",
+        ),
+    )
+
+    chunked: int | None = option(
+        "--chunked",
+        type=click.IntRange(min=1, max=100_000_000),
+        metavar="TOKENS",
+        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law; "
+        "--mb chunks, or the best number of them.",
+    )
+    chunk: str | None = option(
+        "--chunk",
+        metavar="TOKENS|equal",
+        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best number of chunks.",
+    )
+    law: str | None = option(
+        "--law",
+        metavar="C,G,A|C,G,B,A|FILE",
+        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
+        "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
+        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, time, prefix), to "
+        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the fewest.",
+    )
+    page: int | None = option(
+        "--page",
+        type=click.IntRange(min=1, max=1_000_000),
+        help="Tokens that sizes of chunks are multiples of, but for the last (64).",
+    )
+
+    def fill_shape(self, spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
+        """Return the shape with a microbatch for each chunk."""
+        from ppsim.prices.chunked import shape_of_chunks
+
+        return shape_of_chunks(spec, shape, asked)
+
+    def price(self, schedule: Schedule, asked: Asked) -> Costs:
+        """Return times that the law scales: of a stage as many times as --tf says."""
+        import numpy as np
+
+        from ppsim.core.costs import costs_for
+        from ppsim.core.ops import COMPUTE
+        from ppsim.prices.chunked import times_of_chunks
+
+        numbers = {"unit": "ms"} | {name: asked[name] for name in COSTS if asked[name] is not None}
+        scale = np.tile(times_of_chunks(asked, schedule.n_devices, schedule.whole_microbatches), (len(COMPUTE), 1))
+        return replace(costs_for(schedule, **numbers), scale=scale)

@@ -1,0 +1,30 @@
+"""Costs that a function of Python gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ppsim.ask.options import given_object
+from ppsim.prices.part import Asked, Part
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class FunctionOfSchedule(Part):
+    """What :meth:`ppsim.Costs.of` makes: a function that gives a schedule's costs."""
+
+    place: ClassVar[int] = 140
+    called_by: ClassVar[tuple[str, ...]] = ("costs",)
+    is_source: ClassVar[bool] = True
+
+    costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
+
+    def price(self, schedule: Schedule, asked: Asked) -> Costs:
+        """Return what the function gives."""
+        assert self.costs
+        return self.costs(schedule)

@@ -1,0 +1,189 @@
+"""Schedules that go round: how often, what surrounds a training step, what comes back, what their rate counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import click
+
+from ppsim.ask.given import DETAILED, Need, never
+from ppsim.ask.groups import Value
+from ppsim.ask.options import flag, option
+from ppsim.errors import InputError
+from ppsim.prices.part import Asked, TimesOfKinds
+
+if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.schedules import Pricing
+
+STEPS = 4  # of a decoder that are shown where nobody says how many
+
+
+@dataclass(frozen=True)
+class Steps(TimesOfKinds):
+    """How often a schedule goes round, and what surrounds a training step; a decoder goes round by itself."""
+
+    place: ClassVar[int] = 50
+    kinds: ClassVar[tuple[str, ...]] = ("t_optimizer", "t_gather", "t_reduce_grad")
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("post_validation", *kinds),
+            lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
+            "{options} adds ops beside compute, which the simple model times",
+            "leave it out, or the options of messages as ops",
+        ),
+        Need(
+            ("steps", "tokens", "post_validation", *kinds),
+            never,
+            "{options} is of a schedule that goes round, and this command knows one round",
+            "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
+            ("optimize", "partition", "convert"),
+        ),
+        Need(
+            ("feedback",),
+            lambda g: bool(g["serve"]) and g.command == "partition",
+            "{options} is of a schedule that goes round, and this command knows one round",
+            "ppsim run decode --steps 8 --feedback 0.5, or ppsim partition decode --serve period",
+            ("optimize", "partition", "convert"),
+        ),
+        Need(
+            ("tokens",),
+            never,
+            "{options} counts the rate of a schedule that goes round, and this command prints none",
+            "ppsim run, compare or sweep",
+            ("explain", "diff", "jitter", "memory"),
+        ),
+    )
+    lacks: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(kinds, "no optimizer step"),
+        "feedback": "no loop to feed results back through; decode has",
+        "tokens": "no rounds to have a rate; decode and forward-only have",
+    }
+
+    steps: int | None = option(
+        "--steps",
+        type=click.IntRange(min=1),
+        help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
+        "microbatches again, and a training schedule runs so many steps, each with its optimizer step (1).",
+    )
+    t_optimizer: Value | None = option(
+        "--t-optimizer", help="Time of the optimizer step that ends a training step, or one per device (0)."
+    )
+    post_validation: bool = flag(
+        "--post-validation",
+        help="Each device runs its optimizer step when its gradients are there, and waits for no other device.",
+    )
+    t_gather: Value | None = option(
+        "--t-gather",
+        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use beside compute.",
+    )
+    t_reduce_grad: Value | None = option(
+        "--t-reduce-grad",
+        help="Time to reduce a stage's gradients behind its last backward of a step, beside compute.",
+    )
+    feedback: float | None = option(
+        "--feedback",
+        type=click.FloatRange(min=0),
+        help="Time until a step's result is back at the first stage (the latency of that link), for decode.",
+    )
+    tokens: int | None = option(
+        "--tokens",
+        type=click.IntRange(min=1, max=1 << 53),
+        help="Tokens of a microbatch, or of a batch in flight in each step: the rate is in tokens.",
+    )
+
+    def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
+        """Return a schedule that goes round as often as the options ask for, a training step with its optimizer.
+
+        Raises:
+            InputError: the schedule cannot go round, or so many steps do not fit in memory.
+        """
+        if schedule.n_rounds > 1:
+            self._refuse_steps(schedule)
+            return schedule
+        steps = self.steps or (STEPS if schedule.feeds_back else 1)
+        wanted = self.steps or self.post_validation or any(getattr(self, name) is not None for name in self.kinds)
+        if wanted and not schedule.only_forwards:
+            schedule = self._add_optimizer(schedule)
+        elif self.post_validation:
+            raise InputError(f"{schedule.name} has no optimizer step to validate", "leave out --post-validation")
+        if steps == 1:
+            return schedule
+        from ppsim.core.rounds import repeat_rounds
+
+        return repeat_rounds(schedule, steps)
+
+    def _refuse_steps(self, schedule: Schedule) -> None:
+        """Refuse options of steps that a schedule of several steps has already (InputError)."""
+        if self.steps not in (None, schedule.n_rounds):
+            raise InputError(f"{schedule.name} has {schedule.n_rounds} steps, not {self.steps}", "leave out --steps")
+        if self.post_validation:
+            raise InputError(f"{schedule.name} has its steps already", "leave out --post-validation")
+
+    def _add_optimizer(self, schedule: Schedule) -> Schedule:
+        """Add the optimizer step to one training step (InputError: an option has no meaning for its schedule)."""
+        from ppsim.core.ops import Kind
+        from ppsim.core.steps import add_optimizer
+
+        if (schedule.kind == Kind.OPT).any():
+            if self.post_validation:
+                raise InputError(f"{schedule.name} has its optimizer step already", "leave out --post-validation")
+            return schedule
+        if not schedule.flushes:
+            self._refuse_asynchronous(schedule)
+        return add_optimizer(
+            schedule,
+            barrier=schedule.flushes and not self.post_validation,
+            gathers=self.t_gather is not None,
+            reduces=self.t_reduce_grad is not None,
+        )
+
+    def _refuse_asynchronous(self, schedule: Schedule) -> None:
+        """Refuse what has no meaning where steps are never drained, or take more than two versions of the weights."""
+        name, M, P = schedule.name, schedule.round_microbatches, schedule.n_devices
+        if self.post_validation:
+            why = f"{name} never waits for all devices, so --post-validation changes nothing"
+            raise InputError(why, "leave it out")
+        if self.t_gather is not None:
+            why = f"{name} runs forwards of the next step before this one ends, so no step starts with a gather"
+            raise InputError(why, "leave out --t-gather")
+        if (self.steps or 1) > 1 and M < P:
+            why = f"{name} with {M} microbatches a step on {P} devices needs more than two versions of the weights"
+            raise InputError(why, f"--mb {P} or more")
+
+    def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
+        """Return the costs with the times of what surrounds a step, and of the way back."""
+        return replace(super().change(schedule, costs, asked), feedback=self.feedback)
+
+    def used(self, schedule: Schedule, asked: Asked) -> set[str]:
+        """Return which options are of steps or rounds that the schedule has."""
+        used = super().used(schedule, asked)
+        if schedule.feeds_back:
+            used.add("feedback")
+        if goes_round(schedule):
+            used.add("tokens")
+        return used
+
+    def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
+        """Return what stages hold with the weights' older versions, which steps that are never drained still need."""
+        older = schedule.weight_versions - 1
+        if not older or "weights" not in held.static:
+            return held
+        return replace(held, static={**held.static, "older weights": older * held.static["weights"]})
+
+
+def goes_round(schedule: Schedule) -> bool:
+    """Whether a schedule has a period.
+
+    It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes and two versions of the
+    weights suffice for it.
+    """
+    from ppsim.core.ops import Kind
+
+    if schedule.n_rounds > 1 or schedule.only_forwards or bool((schedule.kind == Kind.OPT).any()):
+        return True
+    return not schedule.flushes and schedule.round_microbatches >= schedule.n_devices

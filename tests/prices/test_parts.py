@@ -1,0 +1,94 @@
+"""Parts of costs are found by a scan: one file is a source of times, a rule or a change."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ppsim.ask.options import list_options
+from ppsim.prices.options import PARTS, REFUSED_UNUSED, CostOptions, ask_costs
+from ppsim.prices.part import Part
+from tests.commands import ROOT
+
+
+def example() -> str:
+    """The file that CONTRIBUTING.md shows."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a source of times")[2]
+    return re.sub(r"(?m)^    ", "", re.search(r"\n\n((?:    .*\n|\n)+)", text)[1])  # type: ignore[index]
+
+
+def answer_with(part: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a command says in an interpreter that finds one more file of a part."""
+    (folder / "added.py").write_text(part)
+    code = (
+        f"import sys; sys.argv[1:] = {list(words)}\n"
+        f"import ppsim.prices.parts as parts; parts.__path__.append({str(folder)!r})\n"
+        "from ppsim.cli import main; main()"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.mark.slow
+def test_a_source_of_times_is_one_file(tmp_path):
+    """The file of CONTRIBUTING.md gives its option to commands, help, JSON and what-if, and counts before numbers."""
+    run = answer_with(example(), tmp_path, "run", "1f1b", "--devices", "4", "--mb", "8", "--flat", "3", "--json")
+    found = json.loads(run.stdout)
+    assert found["makespan"] == (8 + 3) * (3 + 3)
+    assert found["inputs"]["command"].endswith("--flat 3 --json") or "--flat 3" in found["inputs"]["command"]
+    assert "--flat" in answer_with(example(), tmp_path, "compare", "--help-all").stdout
+    tried = answer_with(example(), tmp_path, "explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", "flat=2")
+    assert "flat=2" in tried.stdout
+    assert "44 t_F" in tried.stdout
+
+
+@pytest.mark.slow
+def test_a_part_says_what_its_options_leave_no_room_for(tmp_path):
+    """A row of ``needs`` in the file is asked as those of the table are."""
+    needs = "needs: ClassVar[tuple] = (Need(('tf',), lambda g: g['flat'] is None, 'times twice: {options}'),)"
+    part = example().replace("    is_source", f"    {needs}\n    is_source")
+    part = part.replace("from ppsim.ask.options", "from ppsim.ask.given import Need\nfrom ppsim.ask.options")
+    ran = answer_with(part, tmp_path, "run", "1f1b", "--devices", "2", "--mb", "2", "--flat", "3", "--tf", "2")
+    assert ran.returncode == 2
+    assert "times twice: --tf" in ran.stderr
+
+
+def test_each_part_has_its_own_place():
+    """Places differ, so that the order in which parts are asked is one."""
+    assert len({kind.place for kind in PARTS}) == len(PARTS) > 10
+    assert list(PARTS) == sorted(PARTS, key=lambda kind: kind.place)
+
+
+@pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)
+def test_a_part_speaks_of_its_own_options(kind: type[Part]):
+    """What calls a part, and what it refuses unused, are options that it declares."""
+    own = {each.name for each in fields(kind)}
+    assert {*kind.called_by, *kind.lacks} <= own
+
+
+def test_options_of_costs_are_those_of_the_parts():
+    """In the order of the parts, which is that of the help."""
+    assert [each.name for each in fields(CostOptions)] == [each.name for kind in PARTS for each in fields(kind)]
+    assert [each.name for each in list_options(CostOptions)][:2] == ["tf", "tb"]
+    assert {*REFUSED_UNUSED} <= {each.name for each in fields(CostOptions)}
+
+
+def test_a_part_is_asked_only_where_an_option_calls_it():
+    """Numbers, rounds and recompute are always asked; of two sources the later one counts."""
+    always = [type(part).__name__ for part in ask_costs(CostOptions()).parts]
+    assert always == ["Recompute", "Steps", "Numbers"]
+    both = ask_costs(CostOptions(profile="p.toml", layout="t|t", speed=2.0))
+    assert type(both.source).__name__ == "MeasuredProfile"
+    assert [type(part).__name__ for part in both.parts] == [
+        "Recompute",
+        "MeasuredProfile",
+        "LayoutString",
+        "Devices",
+        "Steps",
+        "Numbers",
+    ]
