@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ppsim.core.schedule import Schedule
     from ppsim.inputs.profile.chunk_times import FittedLaw
-    from ppsim.prices.options import CostOptions
     from ppsim.search.splits.chunks import Chunking, Cut, Law, Pipeline
 
 PAGE = 64
@@ -84,13 +83,6 @@ def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> 
     if (shape.chunks or 1) != 1 or (shape.stages or devices) != devices or ":" in str(spec):
         raise InputError("--chunked runs one stage on each device", "leave out --chunks")
     return replace(shape, microbatches=len(chunks_of(asked, devices, shape.microbatches).run.sizes))
-
-
-def share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
-    """Return the costs on more devices than the law's stage is of: each runs its share of the layers."""
-    if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):
-        return costs
-    return replace(costs, tf=(1.0 if costs.tf is None else costs.tf) * fewest / devices)
 
 
 def count_chunks(spec: str, asked: Asked, devices: int) -> int:

@@ -112,6 +112,7 @@ SAMPLES = {
     "as_json": "--json",
     "quiet": "-q",
     "lowered": "--lowered",
+    "blank": "--blank",
     "lanes": "--lanes",
     "grid": "--grid",
     "gantt": "--no-gantt",

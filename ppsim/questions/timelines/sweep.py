@@ -39,7 +39,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.inputs.profile.chunk_times import is_law_file
 from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
-from ppsim.prices.chunked import count_chunks, share_law
+from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
 
@@ -430,7 +430,7 @@ class TimeCell:
             given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
         costs, cluster = replace(self.costs, **given), self.network.cluster
         if self.fewest is not None:
-            costs = share_law(costs, self.fewest, cell.devices)
+            costs = _share_law(costs, self.fewest, cell.devices)
         network = replace(self.network, cluster=placed.get(cluster, cluster) if cluster else None)
         timed = time_schedule(spec, shape, costs, network, self.cap)
         row = _plain(row_object(timed, "rows", "sweep"))
@@ -507,4 +507,11 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _count_chunks(spec: str, costs: CostOptions, fewest: int, devices: int) -> int:
     """Count the chunks of a prompt on so many devices, by a law that is of a stage of the fewest."""
-    return count_chunks(spec, ask_costs(share_law(costs, fewest, devices)), devices)
+    return count_chunks(spec, ask_costs(_share_law(costs, fewest, devices)), devices)
+
+
+def _share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
+    """Return the costs on more devices than the law's stage is of: each runs its share of the layers."""
+    if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):
+        return costs
+    return replace(costs, tf=(1.0 if costs.tf is None else costs.tf) * fewest / devices)

@@ -36,10 +36,10 @@ def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str) -> bytes:
     """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
-    page = Template(read_part("page.html")).substitute(
+    page = Template(strip_indents(read_part("page.html"))).substitute(
         title=html.escape(title),
         style=strip_spaces(join_parts(("theme.css", f"{part}.css")) + style),
-        body=Template(read_part(f"{part}.html")).substitute(title=html.escape(title), **body),
+        body=Template(strip_indents(read_part(f"{part}.html"))).substitute(title=html.escape(title), **body),
         data=embed_json(data).decode(),
         script=script,
     )
@@ -64,8 +64,16 @@ def compress_script(script: str) -> str:
 
 
 def strip_comments(script: str) -> str:
-    """Return a script without comments that fill lines and without indentation, which no reader of a page needs."""
-    return _COMMENT.sub("", script)
+    """Return a script without its comments and without indentation, which no reader of a page needs.
+
+    A comment behind code stays where it has a quote, as it may be part of a text.
+    """
+    return _COMMENT.sub("", _BEHIND.sub(r"\1", script))
+
+
+def strip_indents(template: str) -> str:
+    """Return a template without indentation."""
+    return re.sub(r"^[ \t]+", "", template, flags=re.M)
 
 
 def strip_spaces(style: str) -> str:
@@ -78,6 +86,7 @@ def pack_bytes(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
+_BEHIND = re.compile(r"([;,{(]) *// [^'\"`\n]*$", re.M)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
 # Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85

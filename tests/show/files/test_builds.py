@@ -17,7 +17,7 @@ from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
 from tests.browser import Browser, started
 from tests.commands import invoke, refused
-from tests.show.files.test_edits import amounts, read_back, small, uneven_costs, verify
+from tests.edits import amounts, read_back, small, uneven_costs, verify
 
 ALL = [family.name for family in families()]
 # Fill by a policy; at a tie place what comes first, and fill again.

@@ -108,10 +108,9 @@ function filled(sheet, state, policy) {
   const change = activationChanges(sheet, ops);
   const most = policy.capped ? peakActivations(sheet, timeQueues(sheet, sheet.base), 1) : null;
   const held = state.queues.map((queue, device) => queue.reduce((sum, _, i) => sum + change[ops.offsets[device] + i], 0));
-  const rank = kind => policy.kinds.findIndex(kinds => kinds.includes(kind));
-  const order = op => [rank(ops.kind[op]), ops.microbatch[op], policy.deep ? -ops.stage[op] : 0];
-  const deepOrder = op => { const [kind, microbatch, stage] = order(op); return policy.deep ? [kind, stage, microbatch] : [kind, microbatch]; };
-  const compare = (a, b) => { const [x, y] = [deepOrder(a), deepOrder(b)]; const at = x.findIndex((value, i) => value !== y[i]); return at < 0 ? 0 : x[at] - y[at]; };
+  const rank = op => policy.kinds.findIndex(kinds => kinds.includes(ops.kind[op]));
+  const compare = (a, b) => rank(a) - rank(b) || (policy.deep ? ops.stage[b] - ops.stage[a] : 0) || ops.microbatch[a] - ops.microbatch[b]
+    || (ops.kind[a] === WEIGHTS_KIND ? ops.stage[a] - ops.stage[b] : 0); // two W take their order from their stages
   const left = missing.map((queue, device) => queue.map((_, i) => ops.offsets[device] + state.queues[device].length + i));
   const queues = state.queues.map(queue => [...queue]);
   const near = SAME_TIME * Math.max(1e-300, ...queues.map((_, device) => left[device].reduce((sum, op) => sum + duration[op], free[device])));
