@@ -108,9 +108,9 @@ def check(problem, kicks=40):
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.parametrize("block", range(30))
+@pytest.mark.parametrize("block", range(50))
 def test_small_problems_are_dealt_as_by_brute_force(block):
-    """300 problems: packed and padded, within and across replicas, by stage, with slow devices and a cap of tokens."""
+    """500 problems: packed and padded, within and across replicas, by stage, with slow devices and a cap of tokens."""
     for seed in range(10):
         draw = np.random.default_rng((block, seed))
         problem = problem_of(draw, cap=seed % 3 == 0, most=6)
