@@ -11,6 +11,7 @@ from matplotlib.transforms import Bbox
 
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
+from ppsim.core.steps import add_optimizer
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
@@ -317,3 +318,14 @@ def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
     words = ["run", "1f1b", "--devices", "8", "--mb", "20", "-q", "--width", "3.3", "-o", str(tmp_path / "x.svg")]
     assert "no cell of 1F1B has room for --labels op" in invoke(*words, "--labels", "op").stderr
     assert "no cell" not in invoke(*words, "--labels", "none").stderr
+
+
+@pytest.mark.parametrize(("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")])
+def test_the_optimizer_step_has_no_microbatch_to_number(labels, said):
+    schedule = add_optimizer(generate("1f1b", devices=2, microbatches=3), barrier=True, gathers=False, reduces=False)
+    costs = costs_for(schedule)
+    timeline = simulate(schedule, replace(costs, others={**costs.others, Kind.OPT: np.full(2, 2.0)}))
+    cells = cells_of(timeline)
+    texts = np.array(label_texts(cells, labels, 0))
+    assert set(texts[cells.kind == Kind.OPT]) == {said}
+    assert (texts[cells.kind == Kind.F] == "").all() == (labels == "none")
