@@ -1,11 +1,13 @@
 """What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
 
+import re
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.transforms import Bbox
 
@@ -19,6 +21,8 @@ from ppsim.engine.memory.usage import activation_model, curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
+from ppsim.show.drawing.axes import draw_into
+from ppsim.show.drawing.card_chart import charts_svg
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, label_texts, label_width, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
@@ -320,12 +324,26 @@ def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
     assert "no cell" not in invoke(*words, "--labels", "none").stderr
 
 
-@pytest.mark.parametrize(("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")])
-def test_the_optimizer_step_has_no_microbatch_to_number(labels, said):
+def timed_with_optimizer():
+    """Two devices, three microbatches, and an optimizer step of two units after all of them."""
     schedule = add_optimizer(generate("1f1b", devices=2, microbatches=3), barrier=True, gathers=False, reduces=False)
     costs = costs_for(schedule)
-    timeline = simulate(schedule, replace(costs, others={**costs.others, Kind.OPT: np.full(2, 2.0)}))
-    cells = cells_of(timeline)
+    return simulate(schedule, replace(costs, others={**costs.others, Kind.OPT: np.full(2, 2.0)}))
+
+
+@pytest.mark.parametrize(("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")])
+def test_the_optimizer_step_has_no_microbatch_to_number(labels, said):
+    cells = cells_of(timed_with_optimizer())
     texts = np.array(label_texts(cells, labels, 0))
     assert set(texts[cells.kind == Kind.OPT]) == {said}
     assert (texts[cells.kind == Kind.F] == "").all() == (labels == "none")
+
+
+def test_axes_and_cards_number_microbatches_and_not_the_optimizer():
+    """Two devices run six forwards and six backwards."""
+    timeline = timed_with_optimizer()
+    axes = Figure().subplots()
+    draw_into(axes, timeline)
+    assert sorted(text.get_text() for text in axes.texts) == sorted(["0", "1", "2"] * 4)
+    numbers = re.findall(r"<text [^>]*>([0-9]+)</text>", charts_svg([("1F1B", timeline)]))
+    assert [numbers.count(number) for number in "012"] == [4, 4, 4]
