@@ -194,6 +194,8 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
     if other:
         names = ", ".join(kind.name for kind in other)
+        if Kind.OPT in other:
+            hint = "one step without its optimizer: leave out --steps, --t-optimizer and what goes with them"
         hint = hint or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as they are"
         raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 

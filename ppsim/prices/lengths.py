@@ -165,9 +165,7 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
         sequences = equal_sequences(replicas or 1, M)
     else:
         return None
-    if schedule.n_rounds > 1:
-        what = f"sequences of different lengths are of one step, and {schedule.name} has {schedule.n_rounds}"
-        raise InputError(what, "--steps 1")
+    refuse_rounds(schedule)
     load = Load(sequences, sequences.factors(M))
     if options.cp_of is None:
         return load
@@ -202,6 +200,13 @@ class Loads:
         if key not in self.made:
             self.made[key] = find_load(self.options, schedule, self.replicas, costs)
         return self.made[key]
+
+
+def refuse_rounds(schedule: Schedule) -> None:
+    """Refuse a schedule of several steps, as lengths are given for one (InputError)."""
+    if schedule.n_rounds > 1:
+        what = f"sequences of different lengths are of one step, and {schedule.name} has {schedule.n_rounds}"
+        raise InputError(what, "--steps 1")
 
 
 def equal_sequences(replicas: int, microbatches: int) -> Sequences:

@@ -226,6 +226,13 @@ class Replicated:
             yield Line(f"step       {', '.join(shares)}", 11)
 
 
+def refuse_steps(schedule: Schedule) -> None:
+    """Refuse a schedule of several steps, after each of which replicas wait for each other (InputError)."""
+    if schedule.n_rounds > 1:
+        what = f"replicas wait for each other after one step, and {schedule.name} has {schedule.n_rounds}"
+        raise InputError(what, "--steps 1")
+
+
 def time_replicas(
     schedule: Schedule,
     prices: Costs,
@@ -250,9 +257,7 @@ def time_replicas(
         if options.t_reduce:
             raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
         return None
-    if schedule.n_rounds > 1:
-        what = f"replicas wait for each other after one step, and {schedule.name} has {schedule.n_rounds}"
-        raise InputError(what, "--steps 1")
+    refuse_steps(schedule)
 
     def ends_of(own: Costs) -> NDArray[np.float64]:
         timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)

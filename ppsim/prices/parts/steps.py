@@ -32,8 +32,13 @@ class Steps(TimesOfKinds):
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("post_validation", *kinds),
-            lambda g: not (g["grid"] or any(g[name] for name in DETAILED)),
-            "{options} adds ops beside compute, which the simple model times",
+            lambda g: not g["grid"],
+            "{options} is of the optimizer step, and --grid gives every op of compute one slot",
+        ),
+        Need(
+            ("post_validation", *kinds),
+            lambda g: not any(g[name] for name in DETAILED),
+            "{options} is of ops that only the simple model times, and messages as ops need the detailed one",
             "leave it out, or the options of messages as ops",
         ),
         Need(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
 SHOWN = 3  # rivals that fit the memory
 NAMED = 6  # schedules that a note names
+UNTRIED = "only its rate compares with other schedules and microbatches, which ppsim compare and sweep print"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
+    if not explanation.base.schedule.flushes:
+        notes.append(f"{explanation.base.schedule.name} never flushes: {UNTRIED}")
     best = best_of(explanation, changes, room)
     base_time = explanation.base.makespan / explanation.base.schedule.run_microbatches
     if best is not None and best.name in found and best.per_microbatch < base_time:
@@ -139,7 +142,7 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
         healed = replace(base, replicas=base.replicas.without(slowest))
         text = f"replica {slowest} as the others"
         yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
-    own_count = base.loads is None and not _is_laned(base)
+    own_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
     if count is not None and base.spec and family_of(base.spec) and own_count:
         shape = replace(base.shape, microbatches=2 * count)
         doubled = replace(base, shape=shape, schedule=None)
@@ -156,7 +159,8 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
 
-    A schedule that runs forwards only has none, nor has one whose ops run on several streams.
+    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor one that never
+    flushes: its steps have one fill and drain together, and each of a rival's has both.
     """
     from ppsim.core.ops import BACKWARDS
     from ppsim.schedules import family_of, interchangeable_families
@@ -165,7 +169,7 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     assert schedule
     own = family_of(base.spec) if base.spec else None
     laned = own.lanes if own else schedule.has_lanes
-    if laned or _is_laned(base) or not np.isin(schedule.kind, BACKWARDS).any():
+    if laned or _is_laned(base) or not schedule.flushes or not np.isin(schedule.kind, BACKWARDS).any():
         return
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches

@@ -23,9 +23,9 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
-from ppsim.prices.lengths import LengthOptions, find_load, law_of, shares_of
+from ppsim.prices.lengths import LengthOptions, find_load, law_of, refuse_rounds, shares_of
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicas
+from ppsim.prices.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def answer(request: JitterRequest) -> Jitter:
         elif request.several.replicas is None:
             sampled = sample(runs, seed, report)
         else:
+            for schedule, _ in runs.values():
+                refuse_steps(schedule)
             each = enumerate(_replicas(runs, request.several.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
@@ -311,6 +313,8 @@ def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Re
 
     costs, lengths, samples = request.costs, request.lengths, request.samples
     schedules = [schedule for schedule, _ in runs.values()]
+    for schedule in schedules:
+        refuse_rounds(schedule)
     if len({each.whole_microbatches for each in schedules}) > 1:
         raise InputError("--lengths is for one number of microbatches, and these schedules have several", "--mb 8")
     text, law = str(lengths.lengths), law_of(lengths, costs)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ONCE_A_STEP, Kind
 from ppsim.show.drawing.gantt_layout import colours_of
 from ppsim.show.drawing.gantt_strokes import add_path, rectangles
 from ppsim.show.drawing.look import PLAIN, Look
@@ -44,7 +44,8 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
     ax.set_yticks(range(schedule.n_devices), [f"device {d + look.base}" for d in range(schedule.n_devices)])
     if title:
         ax.set_title(title)
-    shown = np.flatnonzero((start < last) & (start + length > first))
+    numbered = ~np.isin(schedule.kind, ONCE_A_STEP)
+    shown = np.flatnonzero((start < last) & (start + length > first) & numbered)
     for op in shown.tolist() if len(shown) <= MOST_LABELS else ():
         colour = text_colour(palette.colours[colours[op]])
         where, number = (start[op] + length[op] / 2, schedule.device[op]), str(schedule.microbatch[op] + look.base)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.numbers import format_number
+from ppsim.core.ops import ONCE_A_STEP
 from ppsim.core.schedule import NONE
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.lanes import compute_row
@@ -108,7 +109,7 @@ def _cells(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, 
     digits = LETTER * len(str(schedule.n_microbatches - 1)) + 2
     widths = scale * (end - start)
     # All cells of a kind have their numbers, or none has.
-    kinds = np.unique(schedule.kind).tolist() if numbers else []
+    kinds = np.setdiff1d(schedule.kind, ONCE_A_STEP).tolist() if numbers else []
     numbered = {kind for kind in kinds if widths[schedule.kind == kind].min() >= digits}
     parts = []
     for place, device in enumerate(devices):

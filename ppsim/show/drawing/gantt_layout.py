@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import Idle
-from ppsim.core.ops import TIMED, Kind
+from ppsim.core.ops import ONCE_A_STEP, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.segments import OpsInside
@@ -173,7 +173,18 @@ def idle_cells(idle: Idle) -> Cells:
 
 
 def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
-    """What each cell says, of shape (cells,), counted from ``base``: see :class:`ppsim.show.drawing.look.Look`."""
+    """Return what each cell says, shape (cells,), counted from ``base``: see :class:`ppsim.show.drawing.look.Look`.
+
+    An op that runs once a step, as the optimizer does, has no microbatch to number.
+    """
+    texts = _texts_of_all(cells, labels, base)
+    for cell in np.flatnonzero(np.isin(cells.kind, ONCE_A_STEP)).tolist():
+        texts[cell] = Kind(cells.kind[cell]).name if labels == "op" else ""
+    return texts
+
+
+def _texts_of_all(cells: Cells, labels: str, base: int) -> list[str]:
+    """Return the texts of all cells, as if each were of a microbatch."""
     numbers = (cells.number + base).tolist()
     if labels == "op":
         letters = [Kind(kind).name for kind in cells.kind]

@@ -67,7 +67,7 @@ def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
     if suffix in readable():
         yield from find_losses(draft, parse(written.decode(), f"result{suffix}"))
         return
-    if not (draft.computes.all() or abilities_of(suffix).lowered):
+    if not (draft.timed.all() or abilities_of(suffix).lowered):
         yield COMMS
     if draft.messages is not None:
         yield MESSAGES

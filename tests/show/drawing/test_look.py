@@ -1,16 +1,19 @@
 """What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
 
+import re
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.transforms import Bbox
 
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
+from ppsim.core.steps import add_optimizer
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
@@ -18,6 +21,8 @@ from ppsim.engine.memory.usage import activation_model, curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
+from ppsim.show.drawing.axes import draw_into
+from ppsim.show.drawing.card_chart import charts_svg
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, label_texts, label_width, place_labels
 from ppsim.show.drawing.gantt_legend import legend_lines
@@ -317,3 +322,28 @@ def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
     words = ["run", "1f1b", "--devices", "8", "--mb", "20", "-q", "--width", "3.3", "-o", str(tmp_path / "x.svg")]
     assert "no cell of 1F1B has room for --labels op" in invoke(*words, "--labels", "op").stderr
     assert "no cell" not in invoke(*words, "--labels", "none").stderr
+
+
+def timed_with_optimizer():
+    """Two devices, three microbatches, and an optimizer step of two units after all of them."""
+    schedule = add_optimizer(generate("1f1b", devices=2, microbatches=3), barrier=True, gathers=False, reduces=False)
+    costs = costs_for(schedule)
+    return simulate(schedule, replace(costs, others={**costs.others, Kind.OPT: np.full(2, 2.0)}))
+
+
+@pytest.mark.parametrize(("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")])
+def test_the_optimizer_step_has_no_microbatch_to_number(labels, said):
+    cells = cells_of(timed_with_optimizer())
+    texts = np.array(label_texts(cells, labels, 0))
+    assert set(texts[cells.kind == Kind.OPT]) == {said}
+    assert (texts[cells.kind == Kind.F] == "").all() == (labels == "none")
+
+
+def test_axes_and_cards_number_microbatches_and_not_the_optimizer():
+    """Two devices run six forwards and six backwards."""
+    timeline = timed_with_optimizer()
+    axes = Figure().subplots()
+    draw_into(axes, timeline)
+    assert sorted(text.get_text() for text in axes.texts) == sorted(["0", "1", "2"] * 4)
+    numbers = re.findall(r"<text [^>]*>([0-9]+)</text>", charts_svg([("1F1B", timeline)]))
+    assert [numbers.count(number) for number in "012"] == [4, 4, 4]

@@ -268,3 +268,17 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(folder):
     (folder / "loop.csv").symlink_to("loop.csv")
     with pytest.raises(InputError, match="symbolic links"):
         convert("loop.csv", "-o", "y.svg")
+
+
+@pytest.mark.parametrize(
+    "words", [("vocab-1", "--ts", "1"), ("1f1b", "--steps", "2", "--t-optimizer", "1")], ids=["vocabulary", "optimizer"]
+)
+def test_pictures_of_ops_beside_compute_lose_nothing(folder, words):
+    """They draw all of them, as the pictures of the run itself do."""
+    shape = ("--devices", "4", "--mb", "6", "--no-memory")
+    assert invoke("run", *words, *shape, "-q", "-o", "run.json", "-o", "run.svg").exit_code == 0
+    result = invoke("convert", "run.json", "-o", "again.svg")
+    assert result.exit_code == 0, result.output
+    drawn = [set(re.findall(r"fill: ?#[0-9a-f]{6}", (folder / name).read_text())) for name in ("run.svg", "again.svg")]
+    assert drawn[0]
+    assert drawn[0] == drawn[1]
