@@ -157,6 +157,12 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     browser.wait("document.querySelector('#choices')?.children.length")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
     assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
+    hint = browser.run("document.querySelector('#status').textContent")
+    assert hint.startswith("Press an op above to place it")
+    edited = browser.run("document.querySelector('#edited').textContent")
+    assert edited == "64 ops are to be placed. So far 0 t_F, peak 0 0 0 0 act."
+    track = browser.run("document.querySelector('#marks path').getBoundingClientRect().width")
+    assert track > 1000
     browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
     assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")

@@ -375,6 +375,22 @@ def test_copies_move_on_their_strip(page, browser):
 
 
 @pytest.mark.browser
+def test_a_selected_copy_is_outlined_and_stays_named(page, browser):
+    page("run 1f1b --devices 3 --mb 4 --offload all --t-offload 0.5 --t-reload 0.5")
+    assert said(browser, "status").startswith("Select an op")
+    browser.run("document.getElementById('chart').focus()")
+    frame = "#marks path[stroke-width=\"2.5\"]"
+    press(browser, "ArrowRight")
+    browser.wait(f"document.querySelector('{frame}')")
+    above = browser.middle(frame)[1]
+    press(browser, "ArrowRight")
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+    browser.run(drawn)
+    assert said(browser, "status").startswith("0OFFLOAD0 on device 0, place 2")
+    assert browser.middle(frame)[1] > above
+
+
+@pytest.mark.browser
 def test_a_cap_is_a_line_and_what_passes_it_is_red(page, browser):
     page("run 1f1b --stages 4 --mb 8 --cap 4")
     assert browser.run("document.querySelectorAll('#marks .over').length") == 0

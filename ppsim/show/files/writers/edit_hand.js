@@ -9,7 +9,14 @@ function toggleEditor(on = !editor.on) {
   if (on && folded) toggleFold(false);
   editor.selected = null;
   showEdited();
-  if (on) say('Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
+  if (on) sayHow();
+}
+
+/** Say how to begin: by placing ops where there is none, else by selecting one. */
+function sayHow() {
+  const blank = stateNow()?.queues.every(queue => !queue.length);
+  say(blank ? 'Press an op above to place it; press a row to see what may run there'
+    : 'Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
 }
 
 /** A button of the editor. */
