@@ -379,7 +379,7 @@ def test_a_selected_copy_is_outlined_and_stays_named(page, browser):
     page("run 1f1b --devices 3 --mb 4 --offload all --t-offload 0.5 --t-reload 0.5")
     assert said(browser, "status").startswith("Select an op")
     browser.run("document.getElementById('chart').focus()")
-    frame = "#marks path[stroke-width=\"2.5\"]"
+    frame = '#marks path[stroke-width="2.5"]'
     press(browser, "ArrowRight")
     browser.wait(f"document.querySelector('{frame}')")
     above = browser.middle(frame)[1]
