@@ -297,6 +297,17 @@ def downloaded(browser: Browser, folder: Path, before: set[Path]) -> Path:
 
 
 @pytest.mark.browser
+def test_pictures_of_edited_queues_are_named_as_edited(page, browser, folder):
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("ppsim.move(0, 4, 5)")
+    menu = "document.querySelector('[aria-label=\"Save the edited schedule\"]')"
+    for form in ("svg", "png"):
+        before = set(folder.iterdir())
+        browser.run(f"{menu}.value = '{form}'; {menu}.onchange()")
+        assert downloaded(browser, folder, before).name.startswith("1f1b-edited"), form
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize(
     ("command", "form"),
     [
