@@ -162,8 +162,13 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     edited = browser.run("document.querySelector('#edited').textContent")
     assert edited == "64 ops are to be placed. So far 0 t_F, peak 0 0 0 0 act."
     track = browser.run("document.querySelector('#marks path').getBoundingClientRect().width")
-    assert track > 1000
+    assert track > 500
+    step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step')"
+    browser.run(f"{step}.click(); 1")
+    assert browser.run("document.querySelector('#status').textContent") == "nothing is placed yet"
     browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
+    assert browser.run("document.querySelector('#status').textContent") == ""
+    assert browser.run("document.querySelector('#again').textContent") == ""
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
     assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")
     browser.run("ppsim.undo(); ppsim.undo(); 1")

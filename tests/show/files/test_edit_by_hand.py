@@ -216,7 +216,7 @@ def test_an_order_that_cannot_run_says_which_ops_wait_as_check_does(page, browse
     assert words.startswith(f"{found['cycle'][0][0]} (device ")
     text = said(browser, "edited")
     assert text.startswith(f"Cannot run: {words}. ")
-    assert text.endswith(" ops run, until 1 t_F.")
+    assert text.split(" · ")[0].endswith(" ops run, until 1 t_F.")
     browser.wait("document.querySelector('#marks .stuck')")
     assert browser.run("document.documentElement.hasAttribute('data-stuck')")
     browser.run("ppsim.undo(); ppsim.undo()")
@@ -367,6 +367,7 @@ def test_a_recorded_run_is_edited_with_the_times_of_its_ops(page, browser):
     explained = invoke("explain", "--trace", "tests/data/real_runs/recorded_1f1b", "--json").stdout
     makespan = json.loads(explained)["makespan"]
     assert 0.5 * makespan < found["makespan"] <= makespan * (1 + 1e-9)
+    assert "the run itself took 868.9 ms" in said(browser, "edited")
     browser.run("ppsim.move(0, 1, 2)")
     again = state(browser)
     assert again["busy"] == pytest.approx(found["busy"], rel=1e-9)

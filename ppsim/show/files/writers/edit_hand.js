@@ -26,8 +26,9 @@ function tool(name, title, act) {
   return button;
 }
 
-/** Do something that may be refused, and say why it was. */
+/** Do something that may be refused, and say why it was, in place of what was said before. */
 function attempt(act) {
+  say('');
   try {
     act();
   } catch (error) {
@@ -231,7 +232,7 @@ function sayEdited() {
   if (!$('edited') || !edited) return;
   $('edited').textContent = [editedLine(editor.panel), ...sayBuilt()].join(' · ');
   $('edited').className = edited.stuck ? 'stuck' : '';
-  $('again').textContent = REPORT.edit_command && editor.at ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
+  $('again').textContent = REPORT.edit_command && editor.at && !edited.missing ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
 }
 
 /** The format that can say all of a schedule: torch's cells have no slices, rounds or recompute of a part. */

@@ -76,6 +76,8 @@ function editedLine(panel) {
     return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
   }
   const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
+  const { makespan: ran } = editor.originals[panel];
+  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run itself took ${timed(ran)}, with waits that edits leave out`);
   const over = overCap(timeline);
   if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
