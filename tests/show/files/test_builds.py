@@ -15,6 +15,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
+from ppsim.show.files.editing import why_not_blank
 from tests.browser import Browser, started
 from tests.commands import invoke, refused
 from tests.edits import amounts, read_back, small, uneven_costs, verify
@@ -62,10 +63,13 @@ def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
     schedule = small(name)
     costs = uneven_costs(schedule, 4)
     open_page(browser, tmp_path, schedule, costs)
-    reason = browser.run("(() => { try { ppsim.blank(); return ''; } catch (e) { return e.message; } })()")
-    if reason:
-        assert reason.startswith("this schedule cannot begin blank: it ")
+    if why_not_blank(schedule):
+        browser.run("document.querySelector('#edit').click(); 1")
+        assert "blank sheet" not in browser.run("document.querySelector('#editor').textContent")
+        assert not browser.run("'blank' in ppsim")
+        assert browser.errors == []
         return
+    browser.run("ppsim.blank(); 1")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * schedule.n_devices
     assert browser.run("ppsim.state().missing") == len(schedule)
     assert not browser.run("ppsim.state().valid")
