@@ -19,7 +19,8 @@ PROOF_SPLIT = "no order of these ops takes less, however backwards are split"
 PAGE = """# Lessons
 
 Eight short exercises in your browser. Each says what to try, knows when it is done, and has a par that nobody can beat:
-a bound proves it, and a known schedule reaches it.
+a bound proves it, and a known schedule reaches it. If you are stuck, choose a schedule in the list `become …` of the
+page: its queues replace yours, and `undo` brings yours back.
 
 """
 

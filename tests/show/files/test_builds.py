@@ -15,6 +15,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
+from ppsim.show.files.editing import why_not_blank
 from tests.browser import Browser, started
 from tests.commands import invoke, refused
 from tests.edits import amounts, read_back, small, uneven_costs, verify
@@ -62,10 +63,13 @@ def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
     schedule = small(name)
     costs = uneven_costs(schedule, 4)
     open_page(browser, tmp_path, schedule, costs)
-    reason = browser.run("(() => { try { ppsim.blank(); return ''; } catch (e) { return e.message; } })()")
-    if reason:
-        assert reason.startswith("this schedule cannot begin blank: it ")
+    if why_not_blank(schedule):
+        browser.run("document.querySelector('#edit').click(); 1")
+        assert "blank sheet" not in browser.run("document.querySelector('#editor').textContent")
+        assert not browser.run("'blank' in ppsim")
+        assert browser.errors == []
         return
+    browser.run("ppsim.blank(); 1")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * schedule.n_devices
     assert browser.run("ppsim.state().missing") == len(schedule)
     assert not browser.run("ppsim.state().valid")
@@ -157,7 +161,18 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     browser.wait("document.querySelector('#choices')?.children.length")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
     assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
+    hint = browser.run("document.querySelector('#status').textContent")
+    assert hint.startswith("Press an op above to place it")
+    edited = browser.run("document.querySelector('#edited').textContent")
+    assert edited == "64 ops are to be placed. So far 0 t_F, peak 0 0 0 0 act."
+    track = browser.run("document.querySelector('#marks path').getBoundingClientRect().width")
+    assert track > 500
+    step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step')"
+    browser.run(f"{step}.click(); 1")
+    assert browser.run("document.querySelector('#status').textContent") == "nothing is placed yet"
     browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
+    assert browser.run("document.querySelector('#status').textContent") == ""
+    assert browser.run("document.querySelector('#again').textContent") == ""
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
     assert "63 ops are to be placed" in browser.run("document.querySelector('#edited').textContent")
     browser.run("ppsim.undo(); ppsim.undo(); 1")

@@ -216,7 +216,7 @@ def test_an_order_that_cannot_run_says_which_ops_wait_as_check_does(page, browse
     assert words.startswith(f"{found['cycle'][0][0]} (device ")
     text = said(browser, "edited")
     assert text.startswith(f"Cannot run: {words}. ")
-    assert text.endswith(" ops run, until 1 t_F.")
+    assert text.split(" · ")[0].endswith(" ops run, until 1 t_F.")
     browser.wait("document.querySelector('#marks .stuck')")
     assert browser.run("document.documentElement.hasAttribute('data-stuck')")
     browser.run("ppsim.undo(); ppsim.undo()")
@@ -297,6 +297,17 @@ def downloaded(browser: Browser, folder: Path, before: set[Path]) -> Path:
 
 
 @pytest.mark.browser
+def test_pictures_of_edited_queues_are_named_as_edited(page, browser, folder):
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("ppsim.move(0, 4, 5)")
+    menu = "document.querySelector('[aria-label=\"Save the edited schedule\"]')"
+    for form in ("svg", "png"):
+        before = set(folder.iterdir())
+        browser.run(f"{menu}.value = '{form}'; {menu}.onchange()")
+        assert downloaded(browser, folder, before).name.startswith("1f1b-edited"), form
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize(
     ("command", "form"),
     [
@@ -356,6 +367,7 @@ def test_a_recorded_run_is_edited_with_the_times_of_its_ops(page, browser):
     explained = invoke("explain", "--trace", "tests/data/real_runs/recorded_1f1b", "--json").stdout
     makespan = json.loads(explained)["makespan"]
     assert 0.5 * makespan < found["makespan"] <= makespan * (1 + 1e-9)
+    assert "the run itself took 868.9 ms" in said(browser, "edited")
     browser.run("ppsim.move(0, 1, 2)")
     again = state(browser)
     assert again["busy"] == pytest.approx(found["busy"], rel=1e-9)
@@ -372,6 +384,22 @@ def test_copies_move_on_their_strip(page, browser):
         press(browser, "ArrowRight")
     press(browser, "ArrowRight", ALT)
     assert state(browser)["queues"][0].index(queue[at]) == at + 1
+
+
+@pytest.mark.browser
+def test_a_selected_copy_is_outlined_and_stays_named(page, browser):
+    page("run 1f1b --devices 3 --mb 4 --offload all --t-offload 0.5 --t-reload 0.5")
+    assert said(browser, "status").startswith("Select an op")
+    browser.run("document.getElementById('chart').focus()")
+    frame = '#marks path[stroke-width="2.5"]'
+    press(browser, "ArrowRight")
+    browser.wait(f"document.querySelector('{frame}')")
+    above = browser.middle(frame)[1]
+    press(browser, "ArrowRight")
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+    browser.run(drawn)
+    assert said(browser, "status").startswith("0OFFLOAD0 on device 0, place 2")
+    assert browser.middle(frame)[1] > above
 
 
 @pytest.mark.browser

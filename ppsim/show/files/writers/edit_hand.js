@@ -9,7 +9,14 @@ function toggleEditor(on = !editor.on) {
   if (on && folded) toggleFold(false);
   editor.selected = null;
   showEdited();
-  if (on) say('Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
+  if (on) sayHow();
+}
+
+/** Say how to begin: by placing ops where there is none, else by selecting one. */
+function sayHow() {
+  const blank = stateNow()?.queues.every(queue => !queue.length);
+  say(blank ? 'Press an op above to place it; press a row to see what may run there'
+    : 'Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
 }
 
 /** A button of the editor. */
@@ -19,8 +26,9 @@ function tool(name, title, act) {
   return button;
 }
 
-/** Do something that may be refused, and say why it was. */
+/** Do something that may be refused, and say why it was, in place of what was said before. */
 function attempt(act) {
+  say('');
   try {
     act();
   } catch (error) {
@@ -224,7 +232,7 @@ function sayEdited() {
   if (!$('edited') || !edited) return;
   $('edited').textContent = [editedLine(editor.panel), ...sayBuilt()].join(' · ');
   $('edited').className = edited.stuck ? 'stuck' : '';
-  $('again').textContent = REPORT.edit_command && editor.at ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
+  $('again').textContent = REPORT.edit_command && editor.at && !edited.missing ? REPORT.edit_command.replace('FILE', nameOfFile(fileForm(editor.sheets[editor.panel]))) : '';
 }
 
 /** The format that can say all of a schedule: torch's cells have no slices, rounds or recompute of a part. */

@@ -213,7 +213,7 @@ function showEdited() {
   const whole = view.range[0] <= 0 && view.range[1] >= length(); // stays in sight, and its scale where it can
   SPAN = Math.max(...TIMELINES.map((t, panel) => Math.max(t.makespan, editor.on && editor.sheets[panel] ? begunOf(panel).makespan : 0))) || 1;
   if (whole) view.range = [0, length() * 1.005];
-  root.toggleAttribute('data-edited', editor.at > 0);
+  root.toggleAttribute('data-edited', editor.at > 0 || Boolean(REPORT.blank));
   showNumbers();
   drawSoon();
 }

@@ -16,7 +16,7 @@ function buildTools() {
   const sheet = editor.sheets[editor.panel];
   const names = (sheet.known ?? []).map(({ name }) => name);
   const placing = sheet.no_blank ? [] : [
-    tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); }),
+    tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
     tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
     tool('block', 'Save the building block of that microbatch, which ppsim run reads', () =>

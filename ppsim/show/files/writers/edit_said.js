@@ -59,17 +59,25 @@ function legendOfEdits() {
   return [...known.slice(0, first), ...more, ...known.slice(first), ...bubble];
 }
 
+/** What each device holds at most, with the unit once. */
+function heldWords({ held }) {
+  const unit = held[0].split(' ').slice(1).join(' ');
+  return `${held.map(each => each.split(' ')[0]).join(' ')} ${unit}`;
+}
+
 /** What an edited timeline amounts to, against the schedule that it began as. */
 function editedLine(panel) {
   const timeline = TIMELINES[panel];
   const { edited } = timeline;
   const before = begunOf(panel);
-  if (edited.missing && !edited.stuck) return `${edited.missing} ops are to be placed. So far ${timed(edited.makespan)}, peak ${timeline.held.join(' ')}.`;
+  if (edited.missing && !edited.stuck) return `${edited.missing} ops are to be placed. So far ${timed(edited.makespan)}, peak ${heldWords(timeline)}.`;
   if (!edited.valid) {
     const ran = edited.timed.done.reduce((sum, done) => sum + done, 0);
     return `Cannot run: ${stuckWords(editor.sheets[panel], edited.timed, edited.stuck)}. ${ran} of ${edited.timed.done.length} ops run, until ${timed(edited.makespan)}.`;
   }
-  const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${timeline.held.map(held => held.split(' ')[0]).join(' ')} ${timeline.held[0].split(' ').slice(1).join(' ')}`];
+  const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
+  const { makespan: ran } = editor.originals[panel];
+  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run itself took ${timed(ran)}, with waits that edits leave out`);
   const over = overCap(timeline);
   if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
@@ -83,6 +91,7 @@ function editMarks(panel, geometry, theme, index) {
   const red = LOOKS.highlight[+theme.dark];
   const found = [];
   if (editor.ghost?.panel === index) found.push(ghostMarks(panel, geometry, theme));
+  if (editor.selected?.panel === index) found.push(selectedOnStrip(panel, geometry, theme));
   if (!edited.stuck) return found.join('');
   const veiled = [...timeline.kept.keys()].filter(row => !edited.timed.done[timeline.kept[row]]);
   const veil = veiled.map(row => box(panel, geometry, row)).join('');
@@ -97,6 +106,17 @@ function editMarks(panel, geometry, theme, index) {
   const x = px(xOf(geometry, edited.makespan));
   found.push(stroked([`M${x} 0v${panel.height}`], red, '1.5" stroke-dasharray="5 3'), stroked(lines, red, 2.2));
   return `<g class="stuck">${found.join('')}</g>`;
+}
+
+/** The outline of the selected op where it is drawn on a strip below its row. */
+function selectedOnStrip(panel, geometry, theme) {
+  const { lane, bands } = panel.timeline;
+  const { panel: number, device, at } = editor.selected;
+  const entry = panel.lane && lane.op ? lane.op.indexOf(opOfCell(number, device, at)) : -1;
+  if (entry < 0) return '';
+  const [top, low] = bandPlace(panel, bands.indexOf(lane.band[entry]));
+  const place = rectangle(panel, geometry, lane.left[entry], lane.right[entry], device + top, device + low);
+  return stroked([place], theme.ink, 2.5);
 }
 
 /** Where the held op would land, and where the timeline would end. */

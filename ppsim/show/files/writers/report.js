@@ -173,7 +173,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   clearTimeout(reaching);
   reaching = setTimeout(reach, 150); // once the view rests, as it measures
-  const plain = !view.highlight && !view.critical && !view.op;
+  const plain = !view.highlight && !view.critical && !view.op && !editor.on;
   if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }
 

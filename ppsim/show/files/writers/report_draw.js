@@ -126,8 +126,9 @@ function cells(panel, geometry, sight, choose, colours) {
   const narrowest = narrowestOf(panel.timeline, sight.spans) * geometry.scale;
   const gap = (narrowest >= 10 ? 1 : narrowest >= 4 ? 0.5 : 0) / geometry.scale / 2;
   const paths = new Map([[colours.bubble, []]]);
+  const free = panel.timeline.edited?.missing ? Math.max(makespan, SPAN) : makespan; // of a blank row, where ops may go
   for (let device = 0; device < devices; device++)
-    paths.get(colours.bubble).push(rectangle(panel, geometry, 0, makespan, device + above, device + below));
+    paths.get(colours.bubble).push(rectangle(panel, geometry, 0, free, device + above, device + below));
   const causes = colours.causes && panel.timeline.waits ? idleCells(panel, geometry, above, below, colours.dark) : '';
   sight.spans.forEach(([first, last, device]) => {
     for (let op = first; op < last; op++) {

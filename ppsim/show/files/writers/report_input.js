@@ -284,7 +284,8 @@ function savedPicture() {
 /** Save what is shown as one SVG file. */
 function save() {
   const href = URL.createObjectURL(new Blob([savedPicture().text], { type: 'image/svg+xml' }));
-  const link = element('a', { href, download: `${TIMELINES.map(t => t.schedule).join('-')}.svg` });
+  const name = TIMELINES.map(t => t.schedule).join('-');
+  const link = element('a', { href, download: editor.at > 0 ? nameOfFile('svg') : `${name}.svg` });
   link.click();
   URL.revokeObjectURL(href);
 }
