@@ -41,7 +41,7 @@ SAMPLES = {
     "steps": "--steps 3",
     "feedback": "--feedback 0.5",
     "t_optimizer": "--t-optimizer 0.5",
-    "t_gather": "--t-gather 0.5",
+    "t_gather": "--t-gather 2",
     "serve": "--serve",
     "weight_bits": "--weight-bits 8",
     "kv_bits": "--kv-bits 8",
