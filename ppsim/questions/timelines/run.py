@@ -461,7 +461,8 @@ class Run(Answer[RunRequest]):
             if self.request.blank:
                 check_blank(self.schedule)
             document = make_editable(document, [self.costs], None if self.load else self.given)
-            document = replace(document, blank=self.request.blank)
+            if self.request.blank:  # the verdict would tell what is to be found
+                document = replace(document, blank=True, verdict="")
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
             document = replace(document, memory_models=(self.held.model,))

@@ -158,6 +158,7 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     target = tmp_path / "blank.html"
     assert invoke("run", "1f1b", "--devices", "4", "--mb", "8", "--blank", "-o", str(target)).exit_code == 0
     browser.open(target.as_uri())
+    assert browser.run("document.querySelector('#verdict').textContent") == ""
     browser.wait("document.querySelector('#choices')?.children.length")
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
     assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
