@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,40 +16,80 @@ COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
 MOST_TRIED = 2_000_000  # ops of the schedules generated to compare with
 
 
+class _Size(NamedTuple):
+    """What the schedules to compare with depend on."""
+
+    devices: int
+    stages: int
+    chunks: int
+    microbatches: int  # whole ones
+    slices: int
+    cells: int  # of stages and microbatches, slices and rounds counted
+    feeds_back: bool
+    flushes: bool
+
+
 def recognise(schedule: Schedule) -> str:
     """Name the family whose queues these are, such as ``1f1b`` or ``interleaved group-size=2``; empty for none."""
-    for name, made in _list_made(schedule):
+    for name, made in _list_made(_size_of(schedule)):
         if _are_same(made, schedule):
             return name
     return ""
 
 
-def list_alike(schedule: Schedule) -> dict[str, Schedule]:
-    """List all that :func:`recognise` compares with and that places stages alike, by name.
+def list_alike(schedule: Schedule, most: int) -> dict[str, Schedule]:
+    """List what :func:`recognise` compares with and what places stages alike, by name, the first ``most`` of it.
 
     Of those with the same queues it has the first.
     """
+    placed = tuple(map(tuple, schedule.placement.devices.tolist()))
+    names = tuple(family.name for family in families())
+    return _list_alike(_size_of(schedule), placed, names, most)
+
+
+@lru_cache(maxsize=32)
+def _list_alike(
+    size: _Size,
+    placed: tuple[tuple[int, ...], ...],
+    names: tuple[str, ...],
+    most: int,
+) -> dict[str, Schedule]:
+    """List them once for each size; ``names`` are those of all families, which files may add to."""
     found: dict[str, Schedule] = {}
-    placed = schedule.placement.devices
-    for name, made in _list_made(schedule):
+    for name, made in _list_made(size):
         alike = np.array_equal(made.placement.devices, placed)
         if alike and not any(_are_same(made, other) for other in found.values()):
             found[name] = made
+        if len(found) == most:
+            break
     return found
 
 
-def _list_made(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
-    """Make the schedules of the same size that families have, with their names, up to ``MOST_TRIED`` ops of them."""
+def _size_of(schedule: Schedule) -> _Size:
+    return _Size(
+        schedule.n_devices,
+        schedule.n_stages,
+        schedule.n_chunks,
+        schedule.whole_microbatches,
+        schedule.n_slices,
+        schedule.n_stages * schedule.n_microbatches,
+        schedule.feeds_back,
+        schedule.flushes,
+    )
+
+
+def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
+    """Make the schedules of a size that families have, with their names, up to ``MOST_TRIED`` ops of them."""
     tried = 0
-    for family, options in _candidates(schedule):
-        if schedule.n_stages * schedule.n_microbatches > MOST_CELLS or tried > MOST_TRIED:
+    for family, options in _candidates(size):
+        if size.cells > MOST_CELLS or tried > MOST_TRIED:
             return
         try:
             made = generate(
                 family.name,
-                microbatches=schedule.whole_microbatches,
-                stages=schedule.n_stages,
-                devices=schedule.n_devices,
+                microbatches=size.microbatches,
+                stages=size.stages,
+                devices=size.devices,
                 **options,
             )
         except PpsimError:
@@ -62,23 +103,21 @@ def _are_same(one: Schedule, other: Schedule) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in COLUMNS)
 
 
-def _candidates(schedule: Schedule) -> Iterator[tuple[Family, dict[str, Any]]]:
+def _candidates(size: _Size) -> Iterator[tuple[Family, dict[str, Any]]]:
     """List every family as it is by default, then with each group size; where there are slices, those that cut them.
 
     Families of as many stages per device come first, as interleaved-zb with one makes the queues of zb-1p, and of these
     the ones that torch has, as on one device gis makes the queues of interleaved. Searches for any limit come last:
     without one, v-auto makes the queues of zb-v.
     """
-    cuts = schedule.n_slices > 1
+    cuts = size.slices > 1
     those = [family for family in families() if ("slices" in family.options) == cuts]
-    those = [
-        family for family in those if (family.feeds_back, family.flushes) == (schedule.feeds_back, schedule.flushes)
-    ]
-    chunks = schedule.n_chunks
+    those = [family for family in those if (family.feeds_back, family.flushes) == (size.feeds_back, size.flushes)]
+    chunks = size.chunks
     those.sort(key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch))
     for family in those:
-        yield family, {"slices": schedule.n_slices} if cuts else {}
+        yield family, {"slices": size.slices} if cuts else {}
     for family in those:
         if "group_size" in family.options:
-            for size in range(1, schedule.n_microbatches + 1):
-                yield family, {"group_size": size}
+            for group in range(1, size.cells // size.stages + 1):
+                yield family, {"group_size": group}

@@ -19,6 +19,11 @@ def one_line(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
+def mermaid_line(text: str) -> str:
+    """Make one line of a text that states no directive, which Mermaid obeys wherever it stands."""
+    return one_line(text).replace("%%{", "%% {")
+
+
 def printable(text: str) -> str:
     """Make every line of a text as :func:`one_line` does, and keep its line ends."""
     return "\n".join(map(one_line, text.split("\n")))

@@ -187,6 +187,11 @@ def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOp
     return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
 
 
+def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
+    """Whether a pipeline times the replicas of a load together: no collectives, streams or times of single ops."""
+    return load.beside is None and not schedule.has_lanes and costs.each is None
+
+
 def find_slowest(
     schedule: Schedule,
     costs: Costs,
@@ -198,7 +203,7 @@ def find_slowest(
     That is so where a collective runs beside an op, ops run on several streams, or a function
     gives the durations.
     """
-    if load.beside is not None or schedule.has_lanes or costs.each is not None:
+    if not can_be_dealt(schedule, costs, load):
         return None
     pipeline = pipeline_of(schedule, costs, load, several)
     return int(_ends(pipeline, load).argmax())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ppsim.ask.given import Given
@@ -55,7 +54,7 @@ def _list_known(schedule: Schedule) -> dict[str, Schedule]:
 
     if len(schedule) > MOST_KNOWN:
         return {}
-    return dict(islice(list_alike(schedule).items(), MOST_NAMES))
+    return list_alike(schedule, MOST_NAMES)
 
 
 def check_blank(schedule: Schedule) -> None:

@@ -28,6 +28,7 @@ from ppsim.prices.dealing import (
     DealtJob,
     DealtLoad,
     assignment_object,
+    can_be_dealt,
     deal_job,
     deal_load,
     describe_lengths,
@@ -559,18 +560,16 @@ def _dealt_changes(
 def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> bool:
     """Whether sequences of several lengths are given, and the simple model times a dealing."""
     load, schedule, prices = simulated.load, base.schedule, simulated.mean_prices
-    if load is None or schedule is None or request.network.detailed or load.beside is not None:
+    if load is None or schedule is None or request.network.detailed or request.lengths.lengths is None:
         return False
-    is_file = request.lengths.lengths is not None
-    return is_file and not schedule.has_lanes and prices.each is None and len(load.sequences) <= MOST
+    return can_be_dealt(schedule, prices, load) and len(load.sequences) <= MOST
 
 
 def _dealt_change(request: ExplainRequest, dealt: DealtLoad, options: DealOptions) -> WhatIf:
     """The change that a dealing is."""
     from ppsim.analysis.explain import what_if
 
-    each = time_replicas(dealt.schedule, dealt.costs, request.network, request.costs, request.several, dealt.load)
-    slowest = each.slowest if each else 0
+    slowest = int(dealt.found.makespans.argmax())
     prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""

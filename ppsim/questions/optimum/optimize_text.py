@@ -24,7 +24,7 @@ def outcome_line(found: Outcome) -> Line:
     return Line(
         f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
         f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}  peak {_held(found)}"
+        f"{found.status}  peak {_most_held(found)}"
     )
 
 
@@ -77,7 +77,7 @@ def _per_unit(problem: Problem) -> int:
     return 1 if problem.layers else problem.placement.n_chunks
 
 
-def _held(found: Outcome) -> str:
+def _most_held(found: Outcome) -> str:
     """The most that a device holds, and where stages are smaller than a 1/P share the same in shares."""
     most, per_unit = found.solution.most_held, _per_unit(found.problem)
     return format_number(most) + (f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else "")

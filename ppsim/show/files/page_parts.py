@@ -7,6 +7,7 @@ import gzip
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from importlib.resources import files
 from itertools import count
 from string import Template
@@ -56,6 +57,7 @@ def join_parts(names: Iterable[str]) -> str:
     return "\n".join(map(read_part, names))
 
 
+@lru_cache(maxsize=8)
 def compress_script(script: str) -> str:
     """Pack a module's script, without its comments a quarter as long, into one that unpacks and runs it."""
     packed = gzip.compress(strip_comments(script).encode(), 9, mtime=0)

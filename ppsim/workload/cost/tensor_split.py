@@ -205,7 +205,7 @@ def _parts(model: Model, parallel: Parallel, machine: Machine | None, layer: Lay
             yield from _exchange(model, parallel, machine, "tokens to their experts")
         if name in MIXING:
             if name in (*ATTENTION[:2], "state"):
-                yield from _around(parallel, machine, kept)
+                yield from _collectives_around(parallel, machine, kept)
             heads = model.state_heads if name == "state" else model.heads
             yield Mixing(name, heads // parallel.tp, heads, times[i])
         elif own.flops[ops.WEIGHTS, i]:
@@ -276,7 +276,7 @@ def _after(model: Model, parallel: Parallel, machine: Machine | None, layer: Lay
         yield _gather(parallel, machine, name, "tp", "partial sums of hidden states", size)
 
 
-def _around(parallel: Parallel, machine: Machine | None, kept: float) -> Iterator[Collective]:
+def _collectives_around(parallel: Parallel, machine: Machine | None, kept: float) -> Iterator[Collective]:
     """The keys and values that attention needs of other context-parallel ranks."""
     if parallel.cp > 1 and kept:
         yield _gather(parallel, machine, "all-gather", "cp", "keys and values of all tokens", kept)

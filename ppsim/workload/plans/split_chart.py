@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ppsim.base.numbers import format_number
-from ppsim.base.text import one_line
+from ppsim.base.text import mermaid_line
 from ppsim.base.units import format_size
 from ppsim.workload.cost.tensor_split import (
     WHOLE,
@@ -108,7 +108,7 @@ def flowchart(splits: Sequence[LayerSplit], remarks: Sequence[Sequence[str]], ti
 
     Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is one box.
     """
-    lines = ["---", f"title: {_quoted(title)}", "---", f"%% {_plain(made)}", "flowchart TB"]
+    lines = ["---", f"title: {_quoted(title)}", "---", f"%% {mermaid_line(made)}", "flowchart TB"]
     for number, (split, more) in enumerate(zip(splits, remarks, strict=True)):
         lines += [f'  subgraph L{number}["{layer_title(split)}"]', "    direction TB"]
         lines += [f"    {line}" for line in _layer_lines(split, f"L{number}", [*layer_facts(split), *more])]
@@ -141,12 +141,7 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
 
 def _quoted(text: str) -> str:
     """A text of the user's as a string of YAML, which JSON's strings are too."""
-    return json.dumps(_plain(text))
-
-
-def _plain(text: str) -> str:
-    """One line that states no directive of Mermaid."""
-    return one_line(text).replace("%%{", "%% {")
+    return json.dumps(mermaid_line(text))
 
 
 def _shown(ranks: int) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ import ppsim
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
+from ppsim.prices.editable import MOST_NAMES
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.editing import why_not_blank
@@ -53,7 +54,7 @@ def open_page(browser: Browser, folder: Path, schedule: Schedule, costs: Costs) 
     timeline = simulate(schedule, costs)
     document = Document((timeline,), (schedule.name,), costs=(costs,), memory_models=(model,))
     target = folder / "x.html"
-    save(replace(document, known=(list_alike(schedule),)), str(target))
+    save(replace(document, known=(list_alike(schedule, MOST_NAMES),)), str(target))
     browser.open(target.as_uri())
 
 
@@ -121,7 +122,7 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
     found = json.loads(browser.run("JSON.stringify(ppsim.name())"))
     assert found["away"] == 0
     assert found["name"] == recognise(schedule)
-    alike = list_alike(schedule)
+    alike = list_alike(schedule, MOST_NAMES)
     for number, other in enumerate(json.loads(browser.run("JSON.stringify(ppsim.known())"))):
         browser.run(f"ppsim.become({number}); 1")
         assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {"name": other, "number": number, "away": 0}

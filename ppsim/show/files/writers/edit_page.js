@@ -1,7 +1,6 @@
 // An edited schedule as a timeline of the page, its numbers, and what others may ask of it at window.ppsim.
 
 const BYTES_IN = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4, PiB: 1024 ** 5 };
-const COUNTED = { unit: '', activations: null }; // one activation a stage
 const BAND_OF_STREAM = [0, 3, 4, 2];
 
 /** What the page says of edited queues: times, numbers and peaks, whether they can run, and why not. */

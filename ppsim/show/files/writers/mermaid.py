@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ppsim.base.text import one_line
+from ppsim.base.text import mermaid_line
 from ppsim.base.times import scaled_unit
 from ppsim.core.lanes import used_streams
 from ppsim.core.ops import Kind, Stream
@@ -54,10 +54,10 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
     """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was made."""
     schedule, scale = timeline.schedule, _scale(timeline)
-    heading = _plain(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
+    heading = mermaid_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
     lines = ["---", "displayMode: compact", "---"]
     if inputs and "command" in inputs:
-        lines.append("%% " + _plain(f"ppsim {inputs.get('ppsim')}: {inputs['command']}"))
+        lines.append("%% " + mermaid_line(f"ppsim {inputs.get('ppsim')}: {inputs['command']}"))
     if schedule.n_slices > 1:
         lines.append(f"%% slices: {schedule.n_slices}")
     lines += [_look(timeline), "gantt", f"    title {heading}"]
@@ -75,11 +75,6 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
             style = HATCHED if info.hatched else STYLE.get(info.colour, OTHER)
             lines.append(f"    {name} :{style}o{op}, {start}, {end}")
     return "\n".join(lines) + "\n"
-
-
-def _plain(said: str) -> str:
-    """A line that states no directive, which Mermaid obeys wherever it stands."""
-    return one_line(said).replace("%%{", "%% {")
 
 
 def _look(timeline: Timeline) -> str:
